@@ -1,0 +1,5 @@
+"""`python -m latentmt`: the command line."""
+
+from latentmt.cli import main
+
+main()

@@ -1,0 +1,313 @@
+"""A corpus on disk: memory-mapped ids of sentence pairs, and the manifest that says what they are.
+
+    corpus/manifest.json            the commit point: names the data folder, its files, their sizes and hashes
+    corpus/data-<random>/           the data of one preparation
+        tokenizer.model
+        train.source.ids  …         ids one sentence after another (uint16 where they fit)
+        train.source.offsets  …     where each sentence starts (int64, one more than sentences)
+        dev.source.txt  …           held-out text as the model is shown it
+
+New data are written into a folder of their own and become the corpus when the manifest is replaced, so a reader
+finds the old corpus or the new one, whatever happens to the writer. This file does not know where text comes from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Literal
+
+import numpy as np
+from jaxtyping import Int, Integer, UInt
+
+import latentmt
+from latentmt.config import Section, from_tree, to_tree
+from latentmt.data.normalise import TextRules
+from latentmt.data.text import BadLine, Pair, read_lines
+from latentmt.data.tokenizer import Tokenizer
+from latentmt.errors import UserError
+from latentmt.files import make_folder, remove, sha256, sync, write_atomically
+
+FORMAT = 1
+"""Raised whenever a corpus written before could be misread."""
+
+SIDES: tuple[Literal["source"], Literal["target"]] = ("source", "target")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitFacts(Section):
+    """What one split of a corpus holds."""
+
+    pairs: int
+    source_tokens: int
+    target_tokens: int
+    read: int
+    """Pairs before cleaning."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Pairs that each rule dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFacts(Section):
+    """What a file must be to be the one that was written."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest(Section):
+    """What a corpus is and where it came from."""
+
+    kind: Literal["corpus"] = "corpus"
+    format: int = FORMAT
+    package: str = latentmt.__version__
+    """The version of latentmt that wrote it."""
+    fingerprint: str
+    """A hash of everything that determines the corpus: configuration, source files, tokenizer, format."""
+    data: str
+    """The name of the folder that holds the data; never used twice, so old and new can stand side by side."""
+    languages: tuple[str, str]
+    rules: tuple[TextRules, TextRules]
+    """How source and target text are normalised."""
+    row_width: int
+    """Tokens on either side of a packed training row."""
+    vocabulary: int
+    tokenizer: str
+    """SHA-256 of the tokenizer."""
+    sources: dict[str, str]
+    """SHA-256 of every file that was read."""
+    splits: dict[str, SplitFacts]
+    files: dict[str, FileFacts]
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences of ids, one after another in one array."""
+
+    ids: UInt[np.ndarray, tokens]
+    offsets: Int[np.ndarray, sentences_and_one]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> UInt[np.ndarray, t]:
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def lengths(self) -> Int[np.ndarray, sentences]:
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Two sides of equally many sentences."""
+
+    source: Sentences
+    target: Sentences
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """An opened corpus."""
+
+    folder: Path
+    manifest: Manifest
+    tokenizer: Tokenizer
+
+    @staticmethod
+    def load(folder: Path) -> Corpus:
+        """Open a corpus; a missing or shortened file is named."""
+        manifest = read_manifest(folder)
+        data = folder / manifest.data
+        for name, facts in manifest.files.items():
+            size = (data / name).stat().st_size if (data / name).exists() else None
+            if size is None:
+                raise UserError(f"{data / name}: missing; prepare the corpus again")
+            if size != facts.bytes:
+                raise UserError(f"{data / name}: {size} bytes, {facts.bytes} expected; prepare the corpus again")
+        return Corpus(folder, manifest, Tokenizer.load(data / "tokenizer.model"))
+
+    def split(self, name: str) -> Split:
+        """The ids of a split, memory-mapped."""
+        if name not in self.manifest.splits:
+            raise UserError(f"{self.folder}: the corpus has no {name} split")
+        facts = self.manifest.splits[name]
+        dtype = _id_type(self.manifest.vocabulary)
+        return Split(
+            *(
+                Sentences(
+                    _mapped(self._path(f"{name}.{side}.ids"), dtype, tokens),
+                    _mapped(self._path(f"{name}.{side}.offsets"), np.dtype(np.int64), facts.pairs + 1),
+                )
+                for side, tokens in zip(SIDES, (facts.source_tokens, facts.target_tokens), strict=True)
+            )
+        )
+
+    def text(self, name: str) -> list[Pair]:
+        """The text of a held-out split."""
+        source, target = (self._lines(f"{name}.{side}.txt") for side in SIDES)
+        return [Pair(*lines) for lines in zip(source, target, strict=True)]
+
+    def verify(self) -> None:
+        """Compare every file with its hash; the first that differs is named."""
+        for name, facts in self.manifest.files.items():
+            if sha256(self._path(name)) != facts.sha256:
+                raise UserError(f"{self._path(name)}: altered since it was written; prepare the corpus again")
+
+    def _path(self, name: str) -> Path:
+        return self.folder / self.manifest.data / name
+
+    def _lines(self, name: str) -> Iterator[str]:
+        for line in read_lines([self._path(name)]):
+            if isinstance(line, BadLine):
+                raise UserError(line.message)
+            yield line
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a corpus; one of another format is refused before its keys are looked at."""
+    path = folder / "manifest.json"
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{folder}: not a corpus (it has no manifest.json)") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    found = tree.get("format") if isinstance(tree, dict) else None
+    if found != FORMAT:
+        raise UserError(f"{path}: corpus format {found}, this version reads {FORMAT}; prepare the corpus again")
+    return from_tree(tree, Manifest, str(path))
+
+
+class SplitWriter:
+    """Appends sentence pairs to one split."""
+
+    def __init__(
+        self, folder: Path, name: str, dtype: np.dtype[np.unsignedinteger], files: contextlib.ExitStack
+    ) -> None:
+        self._dtype = dtype
+        self._ids, self._offsets = (
+            [files.enter_context((folder / f"{name}.{side}.{kind}").open("wb")) for side in SIDES]
+            for kind in ("ids", "offsets")
+        )
+        for file in self._offsets:
+            file.write(np.zeros(1, dtype=np.int64).tobytes())
+        self.pairs = 0
+        self.tokens = [0, 0]
+        """Tokens written so far: source, target."""
+
+    def append(self, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> None:
+        """Add pairs of ids, in order."""
+        if len(source) != len(target):
+            raise ValueError(f"{len(source)} sources, {len(target)} targets")
+        for side, sentences in enumerate((source, target)):
+            flat = np.fromiter((id_ for sentence in sentences for id_ in sentence), dtype=self._dtype)
+            ends = self.tokens[side] + np.cumsum([len(sentence) for sentence in sentences], dtype=np.int64)
+            self._ids[side].write(flat.tobytes())
+            self._offsets[side].write(ends.tobytes())
+            self.tokens[side] += len(flat)
+        self.pairs += len(source)
+
+
+class CorpusWriter:
+    """Writes a corpus beside the one that may be there, and puts it in its place at `commit`.
+
+        with CorpusWriter(folder, tokenizer) as writer:
+            writer.split("train").append(source_ids, target_ids)
+            writer.commit(manifest)
+
+    Left without a commit, it leaves the old corpus and nothing else.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
+        self._folder = make_folder(folder)
+        self._data = folder / f"data-{secrets.token_hex(4)}"
+        self._tokenizer = tokenizer
+        self._files = contextlib.ExitStack()
+
+    def __enter__(self) -> CorpusWriter:
+        self._sweep(self._current())
+        make_folder(self._data)
+        (self._data / "tokenizer.model").write_bytes(self._tokenizer.model)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):  # closing flushes, and fails again on a full disk
+            self._files.close()
+        if self._data.name != self._current():
+            remove(self._data)
+
+    def split(self, name: str) -> SplitWriter:
+        return SplitWriter(self._data, name, _id_type(self._tokenizer.size), self._files)
+
+    def text(self, name: str) -> tuple[BinaryIO, BinaryIO]:
+        """Files for the held-out text of a split: source, target."""
+        source, target = (self._files.enter_context((self._data / f"{name}.{side}.txt").open("wb")) for side in SIDES)
+        return source, target
+
+    def commit(
+        self,
+        *,
+        fingerprint: str,
+        languages: tuple[str, str],
+        rules: tuple[TextRules, TextRules],
+        row_width: int,
+        sources: dict[str, str],
+        splits: dict[str, SplitFacts],
+    ) -> Manifest:
+        """Make what was written the corpus."""
+        self._files.close()
+        for path in self._data.iterdir():
+            sync(path)
+        manifest = Manifest(
+            fingerprint=fingerprint,
+            data=self._data.name,
+            languages=languages,
+            rules=rules,
+            row_width=row_width,
+            vocabulary=self._tokenizer.size,
+            tokenizer=self._tokenizer.fingerprint,
+            sources=sources,
+            splits=splits,
+            files={
+                path.name: FileFacts(bytes=path.stat().st_size, sha256=sha256(path))
+                for path in sorted(self._data.iterdir())
+            },
+        )
+        sync(self._data)
+        write_atomically(self._folder / "manifest.json", json.dumps(to_tree(manifest), indent=2) + "\n")
+        self._sweep(manifest.data)
+        return manifest
+
+    def _current(self) -> str:
+        try:
+            return read_manifest(self._folder).data
+        except UserError:  # none yet, or none that could be read: nothing to keep
+            return ""
+
+    def _sweep(self, current: str) -> None:
+        """Remove data that the manifest does not name: an older corpus, or what a killed writer left."""
+        for path in self._folder.glob("data-*"):
+            if path.name != current:
+                remove(path)
+
+
+def _id_type(vocabulary: int) -> np.dtype[np.unsignedinteger]:
+    return np.dtype(np.uint16) if vocabulary <= 1 << 16 else np.dtype(np.uint32)
+
+
+def _mapped(path: Path, dtype: np.dtype, count: int) -> Integer[np.ndarray, n]:
+    if count == 0:
+        return np.zeros(0, dtype=dtype)  # an empty file cannot be mapped
+    return np.memmap(path, dtype=dtype, mode="r", shape=(count,))

@@ -1,0 +1,194 @@
+"""Raw text → a corpus on disk: read, normalise, clean, learn the tokenizer, encode, write.
+
+Text is streamed in chunks, so memory does not grow with the corpus except for the hashes that find duplicates. Every
+result is a function of the configuration, the files and the tokenizer; their fingerprint decides whether there is
+anything to do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from latentmt.config import Section, to_tree
+from latentmt.data.clean import CleanConfig, Cleaner, Tally, keep_lengths
+from latentmt.data.corpus import FORMAT, Corpus, CorpusWriter, SplitFacts, SplitWriter
+from latentmt.data.normalise import TextRules, normalise
+from latentmt.data.text import BadLine, Pair, ParallelText, read_pairs
+from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
+from latentmt.display import Counting, say
+from latentmt.errors import UserError
+from latentmt.files import sha256
+
+_CHUNK = 16_384
+"""Pairs in hand at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(Section):
+    """A recipe's corpus. File names are relative to the data folder."""
+
+    languages: tuple[str, str]
+    """Source and target language, as ISO 639-1 codes."""
+    train: tuple[ParallelText, ...]
+    """What is learnt from, cleaned."""
+    dev: ParallelText
+    """What models are chosen by; never cleaned."""
+    test: ParallelText | None = None
+    """What is reported; never cleaned."""
+    source: TextRules = field(default_factory=TextRules)
+    target: TextRules = field(default_factory=TextRules)
+    clean: CleanConfig = field(default_factory=CleanConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    row_width: Annotated[int, Field(ge=2)] = 64
+    """Tokens on either side of a packed training row."""
+
+    def held_out(self) -> dict[str, ParallelText]:
+        return {"dev": self.dev} | ({"test": self.test} if self.test else {})
+
+
+def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | None = None) -> tuple[Corpus, bool]:
+    """The corpus of a configuration, written to `out` unless it is there already; and whether it was written.
+
+    Without a tokenizer, one is learnt from the cleaned training text first.
+    """
+    if config.row_width < config.clean.max_length:
+        raise UserError(f"row_width {config.row_width} has no room for max_length {config.clean.max_length}")
+    texts = [*config.train, *config.held_out().values()]
+    sources = {name: sha256(folder / name) for text in texts for name in text.files()}
+    fingerprint = _fingerprint(config, sources, tokenizer)
+    if corpus := _existing(out, fingerprint):
+        return corpus, False
+    if tokenizer is None:
+        tokenizer = _learn_tokenizer(config, folder)
+    with CorpusWriter(out, tokenizer) as writer:
+        splits = {"train": _write_train(config, folder, tokenizer, writer.split("train"))}
+        for name, text in config.held_out().items():
+            splits[name] = _write_held_out(config, text, folder, tokenizer, writer, name)
+        if not splits["train"].pairs:
+            raise UserError("no training pair is left after cleaning")
+        writer.commit(
+            fingerprint=fingerprint,
+            languages=config.languages,
+            rules=(config.source, config.target),
+            row_width=config.row_width,
+            sources=sources,
+            splits=splits,
+        )
+    return Corpus.load(out), True
+
+
+def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokenizer | None) -> str:
+    facts = {
+        "format": FORMAT,
+        "config": to_tree(config),
+        "sources": sources,
+        "tokenizer": tokenizer.fingerprint if tokenizer else None,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _existing(out: Path, fingerprint: str) -> Corpus | None:
+    try:
+        corpus = Corpus.load(out)
+    except UserError:  # none, or not whole: it is written anew
+        return None
+    return corpus if corpus.manifest.fingerprint == fingerprint else None
+
+
+def _learn_tokenizer(config: DataConfig, folder: Path) -> Tokenizer:
+    def sentences() -> Iterator[str]:
+        for pair in itertools.chain.from_iterable(_clean_train(config, folder, Tally())):
+            yield pair.source
+            yield pair.target
+
+    start = time.monotonic()
+    tokenizer = train_tokenizer(sentences(), config.tokenizer)
+    say(f"tokenizer: {tokenizer.size:,} pieces learnt in {time.monotonic() - start:.1f} s")
+    return tokenizer
+
+
+def _clean_train(config: DataConfig, folder: Path, tally: Tally) -> Iterator[list[Pair]]:
+    """The training pairs whose text is acceptable, in chunks."""
+    cleaner = Cleaner(config.clean)
+    for text in config.train:
+        for chunk in _chunks(read_pairs(text, folder)):
+            tally.read += len(chunk)
+            pairs = [pair for pair in chunk if isinstance(pair, Pair)]
+            if len(pairs) < len(chunk) and config.clean.bad_lines == "error":
+                raise UserError(next(line.message for line in chunk if isinstance(line, BadLine)))
+            tally.dropped["not text"] += len(chunk) - len(pairs)
+            yield cleaner.keep_text([_normalised(pair, config) for pair in pairs], tally)
+
+
+def _write_train(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
+    tally = Tally()
+    with Counting("train", "pairs") as counting:
+        for pairs in _clean_train(config, folder, tally):
+            source, target = _encode(pairs, tokenizer)
+            lengths = [np.array([len(ids) for ids in side], dtype=np.int64) for side in (source, target)]
+            keep = np.flatnonzero(keep_lengths(lengths[0], lengths[1], config.clean, tally))
+            writer.append([source[i] for i in keep], [target[i] for i in keep])
+            counting.advance(tally.read - counting.done)
+    return _facts(writer, tally)
+
+
+def _write_held_out(
+    config: DataConfig,
+    text: ParallelText,
+    folder: Path,
+    tokenizer: Tokenizer,
+    writer: CorpusWriter,
+    name: str,
+) -> SplitFacts:
+    tally = Tally()
+    ids, lines = writer.split(name), writer.text(name)
+    for chunk in _chunks(read_pairs(text, folder)):
+        pairs = []
+        for pair in chunk:
+            if isinstance(pair, BadLine):  # a dropped line would misalign every score
+                raise UserError(pair.message)
+            pairs.append(_normalised(pair, config))
+        tally.read += len(pairs)
+        ids.append(*_encode(pairs, tokenizer))
+        for file, side in zip(lines, ([p.source for p in pairs], [p.target for p in pairs]), strict=True):
+            file.write("".join(f"{line}\n" for line in side).encode())
+    if not tally.read:
+        raise UserError(f"the {name} split is empty: {', '.join(text.files())}")
+    return _facts(ids, tally)
+
+
+def _normalised(pair: Pair, config: DataConfig) -> Pair:
+    return Pair(normalise(pair.source, config.source), normalise(pair.target, config.target))
+
+
+def _encode(pairs: list[Pair], tokenizer: Tokenizer) -> tuple[list[list[int]], list[list[int]]]:
+    threads = os.cpu_count() or 1
+    source = tokenizer.encode([pair.source for pair in pairs], threads)
+    return source, tokenizer.encode([pair.target for pair in pairs], threads)
+
+
+def _facts(writer: SplitWriter, tally: Tally) -> SplitFacts:
+    return SplitFacts(
+        pairs=writer.pairs,
+        source_tokens=writer.tokens[0],
+        target_tokens=writer.tokens[1],
+        read=tally.read,
+        dropped={rule: count for rule, count in tally.dropped.items() if count},
+    )
+
+
+def _chunks(pairs: Iterable[Pair | BadLine]) -> Iterator[list[Pair | BadLine]]:
+    pairs = iter(pairs)
+    while chunk := list(itertools.islice(pairs, _CHUNK)):
+        yield chunk

@@ -1,0 +1,151 @@
+"""Text ↔ pieces: one SentencePiece model for both languages.
+
+Any Unicode text survives encode → decode unchanged: no normalisation (that is `normalise`'s business), white space
+kept, bytes for characters that the vocabulary lacks. SentencePiece writes a space as '▁' (U+2581), so a '▁' of the text
+itself travels escaped. Encoded sentences end in EOS; decoding stops at nothing, it leaves special pieces out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import re
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import sentencepiece
+from pydantic import Field
+
+from latentmt.config import Section
+from latentmt.errors import UserError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+"""The ids of the special pieces, everywhere."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig(Section):
+    """How the vocabulary is learnt."""
+
+    vocabulary: Annotated[int, Field(ge=300)] = 32_000
+    """Pieces in all: 4 special, 256 bytes, the rest learnt. A small corpus may yield fewer."""
+    model: Literal["unigram", "bpe"] = "unigram"
+    """SentencePiece's model type."""
+    sample: Annotated[int, Field(ge=1)] = 500_000
+    """Learn from this many sentences at most, drawn from both sides."""
+    seed: Annotated[int, Field(ge=0)] = 1
+    """Of that draw."""
+
+
+# '▁' ↔ ESC 1 and ESC ↔ ESC 0, ESC being a private-use character: one-to-one for every text.
+_ESCAPE = {"\ue000": "\ue0000", "▁": "\ue0001"}
+_UNESCAPE = {escaped: plain for plain, escaped in _ESCAPE.items()}
+_ESCAPABLE, _ESCAPED = re.compile("[\ue000▁]"), re.compile("\ue000[01]")
+
+_LEARNING_THREADS = 2  # the learnt scores are sums whose order depends on it, so it is not the machine's to choose
+
+
+class Tokenizer:
+    """A SentencePiece model with this project's conventions."""
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        """The model as SentencePiece stores it."""
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(model)
+        except RuntimeError as error:
+            raise UserError(f"not a SentencePiece model ({error})") from None
+        special = [
+            self._processor.pad_id(),
+            self._processor.unk_id(),
+            self._processor.bos_id(),
+            self._processor.eos_id(),
+        ]
+        if special != [PAD, UNK, BOS, EOS]:
+            raise UserError(f"a SentencePiece model with pad, unk, bos, eos = {special}, not {[PAD, UNK, BOS, EOS]}")
+
+    @staticmethod
+    def load(path: Path) -> Tokenizer:
+        try:
+            return Tokenizer(path.read_bytes())
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    @property
+    def size(self) -> int:
+        """How many pieces there are, special ones included."""
+        return int(self._processor.get_piece_size())
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the model."""
+        return hashlib.sha256(self.model).hexdigest()
+
+    def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
+        """The ids of each text, EOS last."""
+        escaped = [_escaped(text) for text in texts]
+        encoded: list[list[int]] = self._processor.encode(escaped, add_eos=True, num_threads=threads)
+        return encoded
+
+    def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each sentence; special pieces have none."""
+        pieces = [[id_ for id_ in map(int, sentence) if id_ not in (PAD, UNK, BOS, EOS)] for sentence in sentences]
+        return [_ESCAPED.sub(lambda match: _UNESCAPE[match[0]], text) for text in self._processor.decode(pieces)]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The ids as SentencePiece writes them, for people to look at."""
+        return [self._processor.id_to_piece(int(id_)) for id_ in ids]
+
+
+def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """Learn a tokenizer from sentences; the same sentences, configuration and seed give the same model."""
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([_escaped(text) for text in _sample(sentences, config.sample, config.seed)]),
+            model_writer=model,
+            model_type=config.model,
+            vocab_size=config.vocabulary,
+            hard_vocab_limit=False,
+            max_sentence_length=100_000,
+            num_threads=_LEARNING_THREADS,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            byte_fallback=True,
+            required_chars=string.ascii_letters + string.digits + string.punctuation,
+            split_digits=True,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise UserError(f"the tokenizer could not be learnt: {' '.join(str(error).split())}") from None
+    return Tokenizer(model.getvalue())
+
+
+def _sample(sentences: Iterable[str], size: int, seed: int) -> list[str]:
+    """At most `size` of the sentences, each equally likely (reservoir sampling).
+
+    SentencePiece can draw a sample itself, but not the same one twice.
+    """
+    rng = random.Random(seed)
+    sample: list[str] = []
+    for seen, sentence in enumerate(sentences, start=1):
+        if len(sample) < size:
+            sample.append(sentence)
+        elif (place := rng.randrange(seen)) < size:
+            sample[place] = sentence
+    return sample
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPABLE.sub(lambda match: _ESCAPE[match[0]], text)

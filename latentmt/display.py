@@ -1,0 +1,88 @@
+"""What people see of long work: a moving line on a terminal, plain lines elsewhere; and tables.
+
+Everything here goes to standard error; results go to standard output and are the commands' own business.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+_PLAIN_EVERY = 10.0
+"""Seconds between plain progress lines."""
+
+
+def say(message: str) -> None:
+    """One line for the person who started this."""
+    print(message, file=sys.stderr, flush=True)
+
+
+class Counting:
+    """Progress of work that counts something up.
+
+    with Counting("reading", "pairs", total=None) as counting:
+        counting.advance(1000)
+    """
+
+    def __init__(self, what: str, unit: str, total: int | None = None) -> None:
+        self._what, self._unit, self._total = what, unit, total
+        self._start = time.monotonic()
+        self.done = 0
+        self._said = self._start
+        self._bar: Progress | None = None
+        if sys.stderr.isatty():
+            columns = [
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[count]}"),
+            ]
+            self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(what, total=total, count="")
+
+    def __enter__(self) -> Counting:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def advance(self, count: int) -> None:
+        self.done += count
+        if self._bar:
+            self._bar.update(self._task, completed=self.done, count=self._status())
+        elif time.monotonic() - self._said > _PLAIN_EVERY:
+            self._said = time.monotonic()
+            say(f"{self._what}: {self._status()}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+        if error is None:
+            say(f"{self._what}: {self._status()} in {time.monotonic() - self._start:.1f} s")
+
+    def _status(self) -> str:
+        of = f" of {self._total:,}" if self._total else ""
+        rate = self.done / max(time.monotonic() - self._start, 1e-9)
+        return f"{self.done:,}{of} {self._unit} ({rate:,.0f}/s)"
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table whose first column is words and whose others are numbers."""
+    result = Table(title=title, title_justify="left", title_style="bold")
+    for index, column in enumerate(columns):
+        result.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        result.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+    return result
+
+
+def output() -> Console:
+    """The console for results; wide enough for a table when they go into a file."""
+    return Console() if sys.stdout.isatty() else Console(width=110)

@@ -1,0 +1,69 @@
+"""What a corpus is, shown to a person: counts, what was dropped and why, lengths, packing, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from latentmt.data.corpus import Corpus, Split
+from latentmt.data.pack import pack
+from latentmt.display import table
+
+_PACKING_SEED = 0  # which pairs share a row changes no number shown here
+
+
+def show(path: Path, console: Console) -> None:
+    """Print what there is at `path`, after comparing every file with its hash."""
+    corpus = Corpus.load(path)
+    corpus.verify()
+    _show_corpus(corpus, console)
+
+
+def _show_corpus(corpus: Corpus, console: Console) -> None:
+    manifest = corpus.manifest
+    console.print(
+        f"corpus {manifest.fingerprint[:12]}, format {manifest.format}, {' → '.join(manifest.languages)}, "
+        f"{manifest.vocabulary:,} pieces"
+    )
+    rows = [
+        (name, facts.pairs, facts.source_tokens, facts.target_tokens, facts.read - facts.pairs)
+        for name, facts in manifest.splits.items()
+    ]
+    console.print(table("Splits", ["split", "pairs", "source tokens", "target tokens", "dropped"], rows))
+    show_dropped(corpus, console)
+    train = corpus.split("train")
+    console.print(table("Lengths in tokens (train)", ["up to", "source", "target", ""], _histogram(train)))
+    packing = pack(train.source.lengths, train.target.lengths, manifest.row_width, _PACKING_SEED)
+    real = int(train.source.lengths[packing.pairs].sum() + train.target.lengths[packing.pairs].sum())
+    places = 2 * manifest.row_width * len(packing)
+    console.print(
+        f"packing: {len(packing.pairs):,} pairs in {len(packing):,} rows of {manifest.row_width} + "
+        f"{manifest.row_width} tokens, efficiency {real / places:.3f}"
+    )
+    for index in np.linspace(0, len(train) - 1, min(3, len(train))).astype(int):
+        for side, sentences in (("source", train.source), ("target", train.target)):
+            pieces = corpus.tokenizer.pieces([int(id_) for id_ in sentences[index]])
+            console.print(Text(f"{side}  {' '.join(pieces)}"))
+
+
+def show_dropped(corpus: Corpus, console: Console) -> None:
+    """Print how many training pairs each rule dropped."""
+    facts = corpus.manifest.splits["train"]
+    rows = [("read", facts.read, "")]
+    rows += [(f"− {rule}", count, f"{count / facts.read:.2%}") for rule, count in facts.dropped.items()]
+    console.print(table("Cleaning (train)", ["", "pairs", "share"], [*rows, ("kept", facts.pairs, "")]))
+
+
+def _histogram(split: Split) -> Iterator[tuple[int, int, int, str]]:
+    source, target = split.source.lengths, split.target.lengths
+    longest = int(max(source.max(), target.max()))
+    width = -(-longest // 8)
+    edges = np.arange(0, longest + width, width)
+    counts = [np.histogram(side, bins=edges + 0.5)[0] for side in (source, target)]
+    most = max(1, max(int(count.max()) for count in counts))
+    for edge, of_source, of_target in zip(edges[1:], *counts, strict=True):
+        yield int(edge), int(of_source), int(of_target), "█" * round(20 * int(of_target) / most)

@@ -1,0 +1,51 @@
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latentmt.data.normalise import TextRules, normalise
+
+PLAIN = TextRules()
+ALL_RULES = [
+    PLAIN,
+    TextRules(lowercase=True),
+    TextRules(language_rules="romanian"),
+    TextRules(lowercase=True, language_rules="romanian"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  zwei  Wörter ", "zwei Wörter"),
+        ("o\u0308", "ö"),
+        ("a\tb\x07c\u2028d\x85e", "a b c d e"),
+        ("Sil\u00adben\u200b", "Silben"),
+        ("a\u200b\u0308", "ä"),
+        ("non\u00a0breaking", "non breaking"),
+        ("👩\u200d👧", "👩\u200d👧"),
+        ("\n", ""),
+    ],
+)
+def test_one_spelling(text: str, expected: str) -> None:
+    assert normalise(text, PLAIN) == expected
+
+
+def test_romanian_cedillas_become_commas_and_all_diacritics_go() -> None:
+    text = "Şi ţara, și țara: pâine, împărat, ăla. ŞŢĂÂÎ"
+    assert normalise(text, TextRules(language_rules="romanian")) == "Si tara, si tara: paine, imparat, ala. STAAI"
+    assert normalise("s\u0326i t\u0327ara", TextRules(language_rules="romanian")) == "si tara"
+
+
+def test_lower_case() -> None:
+    assert normalise("ÄPFEL Straße", TextRules(lowercase=True)) == "äpfel straße"
+
+
+@given(text=st.text(), rules=st.sampled_from(ALL_RULES))
+def test_twice_is_once_and_the_result_is_one_clean_line(text: str, rules: TextRules) -> None:
+    once = normalise(text, rules)
+    assert normalise(once, rules) == once
+    assert unicodedata.is_normalized("NFC", once)
+    assert once == " ".join(once.split())
+    assert not any(unicodedata.category(character) == "Cc" for character in once)

@@ -1,0 +1,104 @@
+"""The command line as a person meets it: real processes, what they print and how they end."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SAMPLE = ROOT / "tests" / "fixtures" / "tatoeba"
+
+
+def latentmt(*arguments: object, limit: int | None = None) -> subprocess.CompletedProcess[str]:
+    def before() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    return subprocess.run(
+        [sys.executable, "-m", "latentmt", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=before,
+        env=os.environ | {"COLUMNS": "120"},
+    )
+
+
+def refused(*arguments: object, **options: int) -> str:
+    result = latentmt(*arguments, **options)
+    assert result.returncode == 1, result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert lines[-1].startswith("error: "), result.stderr
+    assert "Traceback" not in result.stderr
+    return lines[-1].removeprefix("error: ")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        "data: {languages: [de, en], train: [{source: [train.de], target: [train.en]}], "
+        "dev: {source: [train.de], target: [train.en], limit: 50}, tokenizer: {vocabulary: 600}}"
+    )
+    return path
+
+
+def test_numbers_prepare_inspect(tmp_path: Path) -> None:
+    assert latentmt("numbers", tmp_path / "text", "--train", 300, "--dev", 20, "--test", 20).returncode == 0
+    prepare = ("prepare", ROOT / "recipes" / "numbers", "--data", tmp_path / "text", "--work", tmp_path)
+    first = latentmt(*prepare)
+    assert first.returncode == 0
+    assert "kept" in first.stdout
+    assert "tokenizer: " in first.stderr
+    second = latentmt(*prepare)
+    assert second.returncode == 0
+    assert "nothing changed, nothing to do" in second.stderr
+    shown = latentmt("inspect", tmp_path / "corpus")
+    assert shown.returncode == 0
+    for expected in ("de → en", "train", "efficiency 0.", "Lengths in tokens", "▁"):
+        assert expected in shown.stdout
+
+
+def test_mistakes_are_one_line(tmp_path: Path, recipe: Path) -> None:
+    data = ("--data", SAMPLE, "--work", tmp_path)
+    assert refused("prepare", tmp_path / "nothing.yaml") == f"{tmp_path}/nothing.yaml: no such file"
+    assert "unknown key data.clean.max_lenght (did you mean max_length?)" in refused(
+        "prepare", recipe, *data, "--set", "data.clean.max_lenght=3"
+    )
+    assert "nowhere: no such folder" in refused("prepare", recipe, "--data", tmp_path / "nowhere")
+    assert "train.de: no such file" in refused("prepare", recipe, "--work", tmp_path)
+    assert "missing.model: cannot be read" in refused("prepare", recipe, *data, "--tokenizer", "missing.model")
+    assert "not a corpus" in refused("inspect", tmp_path)
+    assert "there is a file" in refused("prepare", recipe, "--data", SAMPLE, "--work", recipe)
+
+
+def test_a_full_disk_costs_nothing_that_was_there(tmp_path: Path, recipe: Path) -> None:
+    prepare = ("prepare", recipe, "--data", SAMPLE, "--work", tmp_path)
+    assert latentmt(*prepare).returncode == 0
+    before = (tmp_path / "corpus" / "manifest.json").read_text()
+    message = refused(*prepare, "--set", "data.clean.max_ratio=2", limit=20_000)
+    assert "File too large" in message
+    assert (tmp_path / "corpus" / "manifest.json").read_text() == before
+    assert latentmt("inspect", tmp_path / "corpus").returncode == 0
+    assert len(list((tmp_path / "corpus").iterdir())) == 2
+
+
+def test_a_reader_that_leaves_is_no_traceback(tmp_path: Path, recipe: Path) -> None:
+    assert latentmt("prepare", recipe, "--data", SAMPLE, "--work", tmp_path).returncode == 0
+    result = subprocess.run(
+        f"{sys.executable} -m latentmt inspect {tmp_path}/corpus | head -n 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stderr == ""
+
+
+def test_commands_start_without_heavy_imports() -> None:
+    code = "import sys, latentmt.cli; print([m for m in ('torch', 'matplotlib', 'sacrebleu') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

@@ -1,0 +1,96 @@
+"""How large a model is: named sizes, single fields of which a configuration may override.
+
+A model's configuration inherits `Sized` and lists its own sizes by name. What a bundle stores is the `resolved`
+one: every field written out, so that a preset may change later without changing a model that exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, ClassVar, Literal, TypeVar
+
+from pydantic import Field
+from torch import nn
+
+from latentmt.config import Section
+from latentmt.nn.transformer import StackSize
+
+Count = Annotated[int, Field(ge=1)]
+C = TypeVar("C", bound="Sized")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerSize:
+    """A size written out."""
+
+    d_model: int
+    d_filter: int
+    layers: int
+    heads: int
+    encoder_layers: int
+    dropout: float
+
+    def __post_init__(self) -> None:
+        if self.d_model % 2 or self.d_model % self.heads:
+            raise ValueError(f"d_model {self.d_model} is not even and a multiple of heads {self.heads}")
+
+    @property
+    def stack(self) -> StackSize:
+        """The size of a decoder stack."""
+        return StackSize(self.d_model, self.d_filter, self.layers, self.heads, self.dropout)
+
+    @property
+    def encoder(self) -> StackSize:
+        """The size of the encoder."""
+        return StackSize(self.d_model, self.d_filter, self.encoder_layers, self.heads, self.dropout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sized(Section):
+    """A configuration that names a preset and overrides what it sets itself."""
+
+    sizes: ClassVar[Mapping[str, TransformerSize]]
+
+    preset: Literal["tiny", "small", "base"] = "small"
+    """Where unset fields come from: `tiny` trains on a CPU, `small` is the paper's IWSLT, `base` its WMT."""
+    d_model: Count | None = None
+    """Width of the states."""
+    d_filter: Count | None = None
+    """Width inside the feed-forward sublayers."""
+    layers: Count | None = None
+    """Layers of each decoder stack."""
+    heads: Count | None = None
+    """Attention heads."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """On embeddings and on the output of every sublayer."""
+
+    def __post_init__(self) -> None:
+        _ = self.size  # refuse what does not fit together now, not when the model is built
+
+    @property
+    def size(self) -> TransformerSize:
+        """The preset with the overrides."""
+        preset = self.sizes[self.preset]
+        own = {name: getattr(self, name, None) for name in asdict(preset)}
+        return replace(preset, **{name: value for name, value in own.items() if value is not None})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithEncoder(Sized):
+    """The configuration of a model that has an encoder of its own."""
+
+    encoder_layers: Count | None = None
+    """Layers of the encoder."""
+
+
+def resolved(config: C) -> C:
+    """The same configuration with every field set."""
+    size = asdict(config.size)
+    return replace(config, **{name: value for name, value in size.items() if hasattr(config, name)})
+
+
+def parameter_counts(model: nn.Module) -> dict[str, int]:
+    """How many parameters each part of a model has."""
+    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
+    return {name: count for name, count in counts.items() if count}

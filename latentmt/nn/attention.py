@@ -1,0 +1,183 @@
+"""Multi-head attention over rows that may hold several segments. It knows nothing of what the segments are.
+
+Who may attend to whom is one additive bias, made once for a whole stack. A forbidden pair gets a large finite
+number instead of minus infinity: its weight is exactly zero all the same, and a query with nobody to attend
+to looks at everything instead of turning into NaN. (A boolean mask would be converted anew by every attention
+call.)
+
+The keys and values of a source are a `Memory`: projected once, read by every layer, step and candidate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend
+
+FORBIDDEN = -1e4
+"""Added to the score of a forbidden pair. exp(-1e4) is zero in every float type, and fp16 can hold it."""
+
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Attention may be computed by these. cuDNN's is torch's choice on Hopper, but with a bias it is slower (forward and
+backward of 256 rows of 64, 4 heads: 129 µs against 83), and its backward makes NaN of a query that may attend to
+nobody."""
+
+KERNELS_TWICE = [SDPBackend.MATH]
+"""The only one that can be differentiated twice."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """States to attend to."""
+
+    states: Float[Tensor, "r s d"]
+    segment: Int[Tensor, "r s"]
+    """Which segment of its row a state is part of, from 1; 0 where the row is empty."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The keys and values of a source for every layer of one stack."""
+
+    keys_values: Float[Tensor, "layers 2 r h s e"]
+    segment: Int[Tensor, "r s"]
+
+    def repeat(self, times: int) -> Memory:
+        """Every row `times` times, copies beside each other."""
+        return Memory(self.keys_values.repeat_interleave(times, dim=2), self.segment.repeat_interleave(times, dim=0))
+
+    def select(self, rows: Int[Tensor, " n"]) -> Memory:
+        """The named rows, in that order."""
+        return Memory(self.keys_values.index_select(2, rows), self.segment.index_select(0, rows))
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keys and values of the tokens so far, for every layer of one causal stack; written in place."""
+
+    keys_values: Float[Tensor, "layers 2 r h w e"]
+
+    def reorder(self, rows: Int[Tensor, " r"]) -> None:
+        """Row i continues what row `rows[i]` began."""
+        self.keys_values.copy_(self.keys_values.index_select(2, rows))
+
+
+def compute_dtype(like: Tensor) -> torch.dtype:
+    """What a matrix product of `like` would be computed in, here and now."""
+    kind = like.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype
+
+
+def membership(segment: Int[Tensor, "r t"], segments: int) -> Bool[Tensor, "r {segments} t"]:
+    """True where a token is part of segment 1, 2, … `segments` of its row."""
+    number = torch.arange(1, segments + 1, device=segment.device)
+    return segment[:, None, :] == number[:, None]
+
+
+def segment_lengths(segment: Int[Tensor, "r t"], segments: int) -> Int[Tensor, "r {segments}"]:
+    """How many tokens each segment of a row has."""
+    return membership(segment, segments).sum(2)
+
+
+def company(segment: Int[Tensor, "r t"]) -> Int[Tensor, "r t"]:
+    """How many tokens the segment of each token has, itself included."""
+    return (segment[:, :, None] == segment[:, None, :]).sum(2)
+
+
+def attention_bias(
+    query: Int[Tensor, "r t"], key: Int[Tensor, "r s"], dtype: torch.dtype, causal: bool = False
+) -> Float[Tensor, "r 1 t s"]:
+    """Zero where the segments of query and key are equal (and, if causal, the key is not later)."""
+    allowed = query[:, :, None] == key[:, None, :]
+    if causal:
+        allowed = allowed.tril()
+    return _bias(allowed, dtype)[:, None]
+
+
+def step_bias(position: Int[Tensor, ""], width: int, dtype: torch.dtype) -> Float[Tensor, "1 1 1 w"]:
+    """Zero up to and including `position`: what a causal query may see of a cache `width` wide."""
+    return _bias(torch.arange(width, device=position.device) <= position, dtype)[None, None, None]
+
+
+def _bias(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.where(allowed, 0.0, FORBIDDEN).to(dtype)
+
+
+def projection(inputs: int, outputs: int, *, blocks: int = 1, gain: float = 1.0) -> nn.Linear:
+    """A linear map to `blocks` things of size `outputs` at once, each initialised as if it were alone."""
+    linear = nn.Linear(inputs, blocks * outputs)
+    with torch.no_grad():
+        for block in linear.weight.chunk(blocks):
+            nn.init.xavier_uniform_(block, gain)
+        linear.bias.zero_()
+    return linear
+
+
+def split_heads(packed: Float[Tensor, "r t _"], blocks: int, heads: int) -> Float[Tensor, "{blocks} r {heads} t e"]:
+    """Keys, values and whatever else one projection made, as attention wants them."""
+    parts: Tensor = packed.unflatten(-1, (blocks, heads, -1))
+    return parts.permute(2, 0, 3, 1, 4)
+
+
+def attend(
+    query: Float[Tensor, "r h t e"],
+    key: Float[Tensor, "r h s e"],
+    value: Float[Tensor, "r h s e"],
+    bias: Float[Tensor, "#r 1 #t s"],
+) -> Float[Tensor, "r t h*e"]:
+    """Softmax attention of every head, heads joined again."""
+    mixed: Tensor = F.scaled_dot_product_attention(query, key, value, bias)
+    return mixed.transpose(1, 2).flatten(2)
+
+
+class SelfAttention(nn.Module):
+    """Attention of a sequence to itself; queries, keys and values come from one matrix product."""
+
+    def __init__(self, width: int, heads: int, gain: float = 1.0) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query_key_value = projection(width, width, blocks=3)
+        self.out = projection(width, width, gain=gain)
+
+    def forward(self, x: Float[Tensor, "r t d"], bias: Float[Tensor, "#r 1 t t"]) -> Float[Tensor, "r t d"]:
+        query, key, value = split_heads(self.query_key_value(x), 3, self.heads).unbind()
+        mixed: Tensor = self.out(attend(query, key, value, bias))
+        return mixed
+
+    def step(
+        self,
+        x: Float[Tensor, "r 1 d"],
+        cache: Float[Tensor, "2 r h w e"],
+        bias: Float[Tensor, "1 1 1 w"],
+        position: Int[Tensor, ""],
+    ) -> Float[Tensor, "r 1 d"]:
+        """The newest token attends to the cache, after taking its own place `position` there."""
+        packed = split_heads(self.query_key_value(x), 3, self.heads)
+        cache.index_copy_(3, position[None], packed[1:])
+        mixed: Tensor = self.out(attend(packed[0], cache[0], cache[1], bias))
+        return mixed
+
+
+class CrossAttention(nn.Module):
+    """Attention to keys and values that somebody else projected."""
+
+    def __init__(self, width: int, heads: int, gain: float = 1.0) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = projection(width, width)
+        self.out = projection(width, width, gain=gain)
+
+    def forward(
+        self,
+        x: Float[Tensor, "r t d"],
+        keys_values: Float[Tensor, "2 r h s e"],
+        bias: Float[Tensor, "r 1 t s"],
+    ) -> Float[Tensor, "r t d"]:
+        (query,) = split_heads(self.query(x), 1, self.heads).unbind()
+        key, value = keys_values.unbind()
+        mixed: Tensor = self.out(attend(query, key, value, bias))
+        return mixed

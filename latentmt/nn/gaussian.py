@@ -1,0 +1,42 @@
+"""Diagonal Gaussians in fp32: the one place where sampling, densities and KL are written down."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+STD_FLOOR = 1e-4
+"""No standard deviation is smaller."""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Independent normal distributions, one an entry. Nothing here sums over entries."""
+
+    mean: Float[Tensor, "*shape"]
+    std: Float[Tensor, "*shape"]
+
+    @staticmethod
+    def of_output(output: Float[Tensor, "*b two_d"]) -> Gaussian:
+        """A head's output as mean (first half) and standard deviation (softplus of the second half)."""
+        mean, raw = output.to(torch.promote_types(output.dtype, torch.float32)).chunk(2, dim=-1)
+        return Gaussian(mean, F.softplus(raw) + STD_FLOOR)
+
+    def sample(self, noise: Float[Tensor, "*more"]) -> Float[Tensor, "*more"]:
+        """Standard normal noise moved here. Axes of noise that this Gaussian has not are more samples."""
+        return self.mean + self.std * noise
+
+    def log_prob(self, value: Float[Tensor, "*more"]) -> Float[Tensor, "*more"]:
+        """The log-density of each entry."""
+        return -0.5 * ((value - self.mean) / self.std).square() - self.std.log() - 0.5 * math.log(2 * math.pi)
+
+    def kl(self, other: Gaussian) -> Float[Tensor, "*shape"]:
+        """KL(self ‖ other) of each entry."""
+        ratio = self.std / other.std
+        shift = (self.mean - other.mean) / other.std
+        return 0.5 * (ratio.square() + shift.square() - 1.0) - ratio.log()

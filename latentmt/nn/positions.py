@@ -1,0 +1,58 @@
+"""Ids and places as vectors, and states as scores of ids. It knows nothing of what the ids stand for."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+MAX_POSITIONS = 512
+"""Places from here on share the last vector."""
+
+
+class Positions(nn.Module):
+    """Sinusoidal encodings, looked up by the place of a token in its segment."""
+
+    def __init__(self, width: int, count: int = MAX_POSITIONS) -> None:
+        super().__init__()
+        frequency = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
+        angle = torch.arange(count)[:, None] * frequency
+        self.table: Tensor
+        self.register_buffer("table", torch.cat((angle.sin(), angle.cos()), dim=1), persistent=False)
+
+    def forward(self, position: Int[Tensor, "r t"]) -> Float[Tensor, "r t d"]:
+        return F.embedding(position.clamp(max=len(self.table) - 1), self.table)
+
+
+class Embedding(nn.Module):
+    """One matrix that turns ids into vectors (scaled by √d, places added) and states into scores of ids."""
+
+    def __init__(self, vocabulary: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary, width))
+        nn.init.normal_(self.weight, std=width**-0.5)
+        self.positions = Positions(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Int[Tensor, "r t"], position: Int[Tensor, "r t"]) -> Float[Tensor, "r t d"]:
+        x = F.embedding(ids, self.weight) * math.sqrt(self.weight.shape[1])
+        out: Tensor = self.dropout(x + self.positions(position))
+        return out
+
+    def logits(self, states: Float[Tensor, "*b d"]) -> Float[Tensor, "*b v"]:
+        """The score of every id."""
+        return F.linear(states, self.weight)
+
+    def log_prob(
+        self, states: Float[Tensor, "r t d"], ids: Int[Tensor, "r t"], chunk: int = 4096
+    ) -> Float[Tensor, "r t"]:
+        """log softmax at the given ids, in fp32 (or better), the logits of `chunk` tokens at a time."""
+        parts = []
+        for some, wanted in zip(states.flatten(0, 1).split(chunk), ids.flatten().split(chunk), strict=True):
+            logits = self.logits(some)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            parts.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1))
+        return torch.cat(parts).view(ids.shape)

@@ -1,0 +1,213 @@
+"""The Transformer stack: pre-norm layers, an encoder, and one decoder for every use. It embeds nothing.
+
+Teacher decoder, prior, posterior, latent decoder, score and energy are all a `DecoderStack`; what goes in and
+what is read off is the business of the model around it. Layouts reach the stack as segment numbers only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from latentmt.nn.attention import (
+    Cache,
+    CrossAttention,
+    Memory,
+    SelfAttention,
+    Source,
+    attention_bias,
+    compute_dtype,
+    projection,
+    split_heads,
+    step_bias,
+)
+
+
+@dataclass(frozen=True)
+class StackSize:
+    """How large a stack is."""
+
+    width: int
+    filter: int
+    layers: int
+    heads: int
+    dropout: float = 0.0
+    """On the output of every sublayer and inside the feed-forward one."""
+
+
+class Readout(nn.Linear):
+    """A linear map computed in fp32 (or better), whatever surrounds it."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
+        super().__init__(inputs, outputs, bias)
+        nn.init.normal_(self.weight, std=inputs**-0.5)
+        if bias:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b o"]:
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            bias = None if self.bias is None else self.bias.to(dtype)
+            return F.linear(x.to(dtype), self.weight.to(dtype), bias)
+
+
+class FeedForward(nn.Module):
+    """The position-wise sublayer."""
+
+    def __init__(self, size: StackSize, gain: float) -> None:
+        super().__init__()
+        self.inner = projection(size.width, size.filter)
+        self.dropout = nn.Dropout(size.dropout)
+        self.out = projection(size.filter, size.width, gain=gain)
+
+    def forward(self, x: Float[Tensor, "r t d"]) -> Float[Tensor, "r t d"]:
+        y: Tensor = self.out(self.dropout(F.relu(self.inner(x))))
+        return y
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each normalised before and added after."""
+
+    def __init__(self, size: StackSize) -> None:
+        super().__init__()
+        gain = (2 * size.layers) ** -0.5  # the sum of all sublayers then starts at unit scale
+        self.self_norm = nn.LayerNorm(size.width)
+        self.self_attention = SelfAttention(size.width, size.heads, gain)
+        self.feed_norm = nn.LayerNorm(size.width)
+        self.feed_forward = FeedForward(size, gain)
+        self.dropout = nn.Dropout(size.dropout)
+
+    def forward(self, x: Float[Tensor, "r t d"], bias: Float[Tensor, "r 1 t t"]) -> Float[Tensor, "r t d"]:
+        x = x + self.dropout(self.self_attention(self.self_norm(x), bias))
+        fed: Tensor = self.dropout(self.feed_forward(self.feed_norm(x)))
+        return x + fed
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, attention to the source and feed-forward, each normalised before and added after."""
+
+    def __init__(self, size: StackSize) -> None:
+        super().__init__()
+        gain = (3 * size.layers) ** -0.5
+        self.self_norm = nn.LayerNorm(size.width)
+        self.self_attention = SelfAttention(size.width, size.heads, gain)
+        self.cross_norm = nn.LayerNorm(size.width)
+        self.cross_attention = CrossAttention(size.width, size.heads, gain)
+        self.feed_norm = nn.LayerNorm(size.width)
+        self.feed_forward = FeedForward(size, gain)
+        self.dropout = nn.Dropout(size.dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "r t d"],
+        bias: Float[Tensor, "r 1 t t"],
+        memory: Float[Tensor, "2 r h s e"],
+        memory_bias: Float[Tensor, "r 1 t s"],
+    ) -> Float[Tensor, "r t d"]:
+        x = x + self.dropout(self.self_attention(self.self_norm(x), bias))
+        return self._rest(x, memory, memory_bias)
+
+    def step(
+        self,
+        x: Float[Tensor, "r 1 d"],
+        cache: Float[Tensor, "2 r h w e"],
+        bias: Float[Tensor, "1 1 1 w"],
+        memory: Float[Tensor, "2 r h s e"],
+        memory_bias: Float[Tensor, "r 1 1 s"],
+        position: Int[Tensor, ""],
+    ) -> Float[Tensor, "r 1 d"]:
+        x = x + self.dropout(self.self_attention.step(self.self_norm(x), cache, bias, position))
+        return self._rest(x, memory, memory_bias)
+
+    def _rest(self, x: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
+        x = x + self.dropout(self.cross_attention(self.cross_norm(x), memory, memory_bias))
+        fed: Tensor = self.dropout(self.feed_forward(self.feed_norm(x)))
+        return x + fed
+
+
+class EncoderStack(nn.Module):
+    """Layers that read one sequence."""
+
+    def __init__(self, size: StackSize) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(size) for _ in range(size.layers))
+        self.norm = nn.LayerNorm(size.width)
+
+    def forward(self, x: Float[Tensor, "r s d"], segment: Int[Tensor, "r s"]) -> Source:
+        bias = attention_bias(segment, segment, compute_dtype(x))
+        for layer in self.layers:
+            x = layer(x, bias)
+        return Source(self.norm(x), segment)
+
+
+class DecoderStack(nn.Module):
+    """Layers that read one sequence and attend to a source.
+
+    `causal` lets a token see only itself and what came before. `input_skip` adds the stack's input back after
+    every layer, the sum scaled by 1/√2. `source_width` is the width of the source's states, if it is another.
+    """
+
+    def __init__(
+        self,
+        size: StackSize,
+        *,
+        causal: bool = False,
+        input_skip: bool = False,
+        source_width: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.causal = causal
+        self.input_skip = input_skip
+        self.layers = nn.ModuleList(DecoderLayer(size) for _ in range(size.layers))
+        self.norm = nn.LayerNorm(size.width)
+        self.source_keys_values = projection(source_width or size.width, size.width, blocks=2 * size.layers)
+
+    def remember(self, source: Source) -> Memory:
+        """Keys and values of the source for all layers, in one matrix product."""
+        packed = split_heads(self.source_keys_values(source.states), 2 * self.size.layers, self.size.heads)
+        return Memory(packed.unflatten(0, (self.size.layers, 2)), source.segment)
+
+    def forward(self, x: Float[Tensor, "r t d"], segment: Int[Tensor, "r t"], memory: Memory) -> Float[Tensor, "r t d"]:
+        """Every token at once."""
+        dtype = compute_dtype(x)
+        bias = attention_bias(segment, segment, dtype, self.causal)
+        memory_bias = attention_bias(segment, memory.segment, dtype)
+        entry = x
+        for layer, keys_values in zip(self.layers, memory.keys_values.unbind(), strict=True):
+            x = layer(x, bias, keys_values, memory_bias)
+            if self.input_skip:
+                x = (x + entry) * math.sqrt(0.5)
+        out: Tensor = self.norm(x)
+        return out
+
+    def cache(self, rows: int, width: int) -> Cache:
+        """Room for `width` tokens of one segment a row."""
+        like = self.norm.weight
+        shape = (self.size.layers, 2, rows, self.size.heads, width, self.size.width // self.size.heads)
+        return Cache(torch.zeros(shape, dtype=compute_dtype(like), device=like.device))
+
+    @torch.no_grad()
+    def step(
+        self, x: Float[Tensor, "r 1 d"], cache: Cache, memory: Memory, position: Int[Tensor, ""]
+    ) -> Float[Tensor, "r 1 d"]:
+        """The token at `position` of segment 1 of every row, given the tokens before it in the cache."""
+        if not self.causal or self.input_skip:
+            raise ValueError("only a causal stack without input_skip goes step by step")
+        dtype = compute_dtype(x)
+        bias = step_bias(position, cache.keys_values.shape[4], dtype)
+        first = torch.ones_like(memory.segment[:, :1])
+        memory_bias = attention_bias(first, memory.segment, dtype)
+        layers = cast("Iterable[DecoderLayer]", self.layers)
+        tensors = zip(layers, cache.keys_values.unbind(), memory.keys_values.unbind(), strict=True)
+        for layer, past, keys_values in tensors:
+            x = layer.step(x, past, bias, keys_values, memory_bias, position)
+        out: Tensor = self.norm(x)
+        return out

@@ -1,0 +1,189 @@
+"""What training minimises, as pure functions of tensors.
+
+Smoothed cross-entropy and KL with free bits make the ELBO; beside them the length's cross-entropy and the
+regression of a field on a displacement. Everything returns sums and counts, never means: dividing is for
+whoever knows how many tokens all ranks and all accumulated batches have together. Nothing here waits for the
+device or has a shape that depends on the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from latentmt.nn.attention import compute_dtype, segment_lengths
+from latentmt.nn.gaussian import Gaussian
+
+Scalar = Float[Tensor, ""]
+Total = Int[Tensor, ""]
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """Cross-entropy of a batch's tokens."""
+
+    loss: Scalar
+    """The smoothed cross-entropy, to minimise."""
+    nll: Scalar
+    """Minus the log-likelihood, for reports; no gradient."""
+    correct: Total
+    """Tokens whose best id is the right one."""
+    count: Total
+
+
+@dataclass(frozen=True)
+class KLLoss:
+    """KL of a batch's tokens."""
+
+    loss: Scalar
+    """max(KL, budget), to minimise."""
+    raw: Scalar
+    """KL itself, in nats; near 0 the posterior has collapsed."""
+    count: Total
+
+
+@dataclass(frozen=True)
+class LengthLoss:
+    """Cross-entropy of a batch's sentence lengths."""
+
+    loss: Scalar
+    correct: Total
+    """Sentences whose most likely length is the right one."""
+    count: Total
+    """Sentences."""
+
+
+@dataclass(frozen=True)
+class FieldLoss:
+    """Regression of a field on a displacement. 1 + loss/size is the share left unexplained."""
+
+    loss: Scalar
+    """‖g‖² − 2 g·d, to minimise; ‖g − d‖² less `size`."""
+    size: Scalar
+    """‖d‖²."""
+    cosine: Scalar
+    """The cosine between field and displacement, of each token."""
+    count: Total
+
+
+class _SmoothedCrossEntropy(torch.autograd.Function):
+    """Loss and gradient in one pass over chunks of tokens, so that one chunk's logits exist at a time.
+
+    The loss is a scalar, so its gradient is computed in `forward` and only scaled in `backward`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, labels: Tensor, real: Tensor, smoothing: float, chunk: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dtype = compute_dtype(states)
+        full = torch.promote_types(dtype, torch.float32)
+        matrix = weight.to(dtype)
+        vocabulary = len(weight)
+        wanted = any(ctx.needs_input_grad)
+        loss = torch.zeros((), dtype=full, device=states.device)
+        nll = torch.zeros_like(loss)
+        correct = torch.zeros((), dtype=torch.long, device=states.device)
+        states_grads = []
+        weight_grad = torch.zeros_like(weight, dtype=full) if wanted else None
+        parts = (states.to(dtype).split(chunk), labels.split(chunk), real.split(chunk))
+        for some, label, counts in zip(*parts, strict=True):
+            logits = (some @ matrix.T).to(full)
+            normaliser = logits.logsumexp(1)
+            right = logits.gather(1, label[:, None])[:, 0]
+            token_loss = normaliser - (1 - smoothing) * right - smoothing * logits.mean(1)
+            loss = loss + token_loss.masked_fill(~counts, 0.0).sum()
+            nll = nll + (normaliser - right).masked_fill(~counts, 0.0).sum()
+            correct = correct + ((logits.argmax(1) == label) & counts).sum()
+            if weight_grad is not None:
+                grad = (logits - normaliser[:, None]).exp() - smoothing / vocabulary
+                grad = grad.scatter_add(1, label[:, None], torch.full_like(right, smoothing - 1)[:, None])
+                grad = (grad * counts[:, None]).to(dtype)
+                states_grads.append(grad @ matrix)
+                weight_grad = weight_grad + grad.T @ some
+        if weight_grad is not None:
+            ctx.save_for_backward(torch.cat(states_grads).to(states.dtype), weight_grad.to(weight.dtype))
+        ctx.mark_non_differentiable(nll, correct)
+        return loss, nll, correct
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        states_grad, weight_grad = ctx.saved_tensors
+        scale = grads[0]
+        return states_grad * scale, weight_grad * scale, None, None, None, None
+
+
+def smoothed_cross_entropy(
+    states: Float[Tensor, "r t d"],
+    weight: Float[Tensor, "v d"],
+    labels: Int[Tensor, "r t"],
+    real: Bool[Tensor, "r t"],
+    smoothing: float = 0.1,
+    chunk: int = 4096,
+) -> TokenLoss:
+    """−Σ log softmax(weight · state) at the labels, a share `smoothing` of each spread over the vocabulary.
+
+    The same as `F.cross_entropy(states @ weight.T, labels, label_smoothing=smoothing, reduction="sum")` over
+    the real tokens, at most `chunk` tokens' logits in memory at a time, forward and backward. Products are in
+    the precision of autocast, softmax and sums in fp32.
+    """
+    loss, nll, correct = _SmoothedCrossEntropy.apply(
+        states.flatten(0, 1), weight, labels.flatten(), real.flatten(), smoothing, chunk
+    )
+    return TokenLoss(loss, nll, correct, real.sum())
+
+
+def free_bits_kl(posterior: Gaussian, prior: Gaussian, real: Bool[Tensor, "r t"], budget: Scalar) -> KLLoss:
+    """KL(q ‖ p) of each token, summed over the latent's entries before the `budget` nats it has for free."""
+    kl = posterior.kl(prior).sum(-1)
+    return KLLoss(
+        loss=torch.maximum(kl, budget).masked_fill(~real, 0.0).sum(),
+        raw=kl.detach().masked_fill(~real, 0.0).sum(),
+        count=real.sum(),
+    )
+
+
+def kl_budget(step: int, total: int, start: float = 1.0, floor: float = 0.0) -> float:
+    """The free nats of a token at `step` of `total`: `start` for the first half, then linearly to `floor`."""
+    done = min(max(2 * step / total - 1, 0.0), 1.0)
+    return start + (floor - start) * done
+
+
+def length_loss(
+    logits: Float[Tensor, "r n lengths"], source: Int[Tensor, "r s"], target: Int[Tensor, "r t"]
+) -> LengthLoss:
+    """Cross-entropy of target − source length, clamped to the predicted range, for each sentence of each row.
+
+    `source` and `target` are the segments of the two sides; a sentence that does not exist is not counted.
+    """
+    sentences, classes = logits.shape[1:]
+    limit = classes // 2
+    wanted = segment_lengths(target, sentences)
+    label = (wanted - segment_lengths(source, sentences)).clamp(-limit, limit) + limit
+    exists = wanted > 0
+    losses = F.cross_entropy(logits.flatten(0, 1).float(), label.flatten(), reduction="none").view(label.shape)
+    return LengthLoss(
+        loss=losses.masked_fill(~exists, 0.0).sum(),
+        correct=((logits.argmax(2) == label) & exists).sum(),
+        count=exists.sum(),
+    )
+
+
+def displacement_regression(
+    field: Float[Tensor, "r t D"], displacement: Float[Tensor, "r t D"], real: Bool[Tensor, "r t"]
+) -> FieldLoss:
+    """‖g‖² − 2 g·d over real tokens (the paper's objective for both fields); its gradient is ‖g − d‖²'s."""
+    wanted = displacement.detach()
+    losses = (field.square() - 2 * field * wanted).sum(-1)
+    cosine = F.cosine_similarity(field.detach(), wanted, dim=-1)
+    return FieldLoss(
+        loss=losses.masked_fill(~real, 0.0).sum(),
+        size=wanted.square().sum(-1).masked_fill(~real, 0.0).sum(),
+        cosine=cosine.masked_fill(~real, 0.0).sum(),
+        count=real.sum(),
+    )

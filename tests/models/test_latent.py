@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from batches import (
+    LATENT,
+    SENTENCES,
+    SOURCES,
+    VOCABULARY,
+    alone,
+    close,
+    gradients,
+    latents,
+    packed,
+    padded,
+    per_sentence,
+    same_gradients,
+    spread,
+)
+from torch import Tensor
+
+from latentmt.data.tokens import Pairs
+from latentmt.models.latent import LENGTH_LIMIT, LatentModel
+from latentmt.nn.attention import Source
+from latentmt.objectives import free_bits_kl, length_loss, smoothed_cross_entropy
+
+
+@pytest.fixture
+def model() -> LatentModel:
+    torch.manual_seed(0)
+    return LatentModel(LATENT, VOCABULARY).double()
+
+
+def outputs(model: LatentModel, pairs: Pairs, z: list[Tensor]) -> list[list[Tensor]]:
+    """Everything the model says about each target token: prior, posterior and decoder states."""
+    source, layout = model.encode(pairs.source), pairs.target.layout
+    prior = model.prior(layout, model.prior_stack.remember(source))
+    posterior = model.posterior(pairs.target, model.posterior_stack.remember(source))
+    states = model.decode(spread(z, layout).nan_to_num(9.0), layout, model.decoder_stack.remember(source))
+    return [per_sentence(x, layout) for x in (prior.mean, prior.std, posterior.mean, posterior.std, states)]
+
+
+def elbo(model: LatentModel, pairs: Pairs, noise: list[Tensor], sentences: int) -> Tensor:
+    source, target, real = model.encode(pairs.source), pairs.target, pairs.target.layout.real
+    prior = model.prior(target.layout, model.prior_stack.remember(source))
+    posterior = model.posterior(target, model.posterior_stack.remember(source))
+    z = posterior.sample(spread(noise, target.layout).nan_to_num(9.0))
+    states = model.decode(z, target.layout, model.decoder_stack.remember(source))
+    tokens = smoothed_cross_entropy(states, model.embedding.weight, target.ids, real, chunk=7)
+    kl = free_bits_kl(posterior, prior, real, torch.tensor(1.0, dtype=torch.float64))
+    length = length_loss(model.length(source, sentences), pairs.source.layout.segment, pairs.target.layout.segment)
+    return tokens.loss + kl.loss + 0.1 * length.loss
+
+
+def test_packed_and_padded_rows_equal_one_pair_at_a_time(model: LatentModel) -> None:
+    z = latents(3)
+    single = [outputs(model, pair, [some]) for pair, some in zip(alone(), z, strict=True)]
+    for pairs in (packed(), padded(), padded(extra=4)):
+        for kind, values in enumerate(outputs(model, pairs, z)):
+            close(values, [one[kind][0] for one in single])
+
+
+def test_packed_gradients_equal_the_sum_over_single_pairs(model: LatentModel) -> None:
+    noise = latents(4)
+    expected = gradients(
+        model, lambda: sum(elbo(model, pair, [some], 1) for pair, some in zip(alone(), noise, strict=True))
+    )
+    same_gradients(gradients(model, lambda: elbo(model, packed(), noise, SENTENCES)), expected)
+    same_gradients(gradients(model, lambda: elbo(model, padded(extra=2), noise, 1)), expected)
+    assert expected.keys() == dict(model.named_parameters()).keys()
+    assert all(torch.isfinite(g).all() and g.any() for g in expected.values())
+
+
+def test_length_reads_each_sentence_alone(model: LatentModel) -> None:
+    expected = [model.length(model.encode(pair.source), 1)[0, 0] for pair in alone()]
+    logits = model.length(model.encode(packed().source), SENTENCES)
+    assert logits.shape[1:] == (SENTENCES, 2 * LENGTH_LIMIT + 1)
+    close([logits[0, 0], logits[0, 1], logits[0, 2], logits[1, 0], logits[3, 0], logits[3, 1]], expected)
+    assert torch.isfinite(logits).all()
+
+
+def test_memory_made_once_serves_every_step(model: LatentModel) -> None:
+    pairs = padded()
+    layout, source = pairs.target.layout, model.encode(pairs.source)
+    once = model.decoder_stack.remember(source)
+    for seed in (5, 6):
+        z = spread(latents(seed), layout).nan_to_num(0.0)
+        fresh = model.decoder_stack.remember(model.encode(pairs.source))
+        close([model.decode(z, layout, once)], [model.decode(z, layout, fresh)])
+
+
+def test_memory_rows_can_be_chosen_and_repeated(model: LatentModel) -> None:
+    source = model.encode(padded().source)
+    rows = torch.tensor([4, 0])
+    memory = model.prior_stack.remember(source)
+    expected = model.prior_stack.remember(
+        Source(source.states[rows].repeat_interleave(3, 0), source.segment[rows].repeat_interleave(3, 0))
+    )
+    got = memory.select(rows).repeat(3)
+    close([got.keys_values], [expected.keys_values])
+    assert torch.equal(got.segment, expected.segment)
+
+
+def test_decoder_knows_the_place_of_a_token(model: LatentModel) -> None:
+    pairs = padded()
+    memory = model.decoder_stack.remember(model.encode(pairs.source))
+    constant = torch.zeros(len(SOURCES), 6, LATENT.latent_dim, dtype=torch.float64)
+    states = model.decode(constant, pairs.target.layout, memory)
+    assert not torch.allclose(states[3, 0], states[3, 1])
+
+
+def test_log_prob_is_that_of_the_softmax(model: LatentModel) -> None:
+    target = packed().target
+    states = torch.randn(*target.ids.shape, 16, dtype=torch.float64)
+    expected = model.logits(states).log_softmax(-1).gather(-1, target.ids[..., None])[..., 0]
+    close([model.log_prob(states, target)], [expected * target.layout.real])
+
+
+def test_heads_stay_in_fp32_under_autocast_and_in_bf16_models(model: LatentModel) -> None:
+    pairs = padded()
+    model = model.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        source = model.encode(pairs.source)
+        mixed = model.prior(pairs.target.layout, model.prior_stack.remember(source))
+    model = model.bfloat16()
+    source = model.encode(pairs.source)
+    low = model.prior(pairs.target.layout, model.prior_stack.remember(source))
+    states = model.decode(low.mean, pairs.target.layout, model.decoder_stack.remember(source))
+    assert mixed.mean.dtype == mixed.std.dtype == low.mean.dtype == low.std.dtype == torch.float32
+    assert model.length(source, 1).dtype == torch.float32
+    assert states.dtype == torch.bfloat16
+    torch.testing.assert_close(low.mean, mixed.mean, rtol=0.1, atol=0.1)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from latentmt.config import from_tree, to_tree
+from latentmt.errors import UserError
+from latentmt.models.fields import FieldConfig
+from latentmt.models.latent import LatentConfig, LatentModel
+from latentmt.models.presets import parameter_counts, resolved
+from latentmt.models.teacher import TeacherConfig
+
+
+def test_presets_are_the_papers() -> None:
+    small, base = LatentConfig(preset="small").size, LatentConfig(preset="base").size
+    assert (small.d_model, small.d_filter, small.layers, small.heads) == (256, 1024, 3, 4)
+    assert small.encoder_layers == 5
+    assert (base.d_model, base.d_filter, base.layers, base.heads) == (512, 2048, 6, 8)
+    teacher = TeacherConfig(preset="small").size
+    assert (teacher.d_model, teacher.d_filter, teacher.layers, teacher.heads) == (256, 1024, 5, 2)
+
+
+def test_overrides_win_and_resolving_writes_every_field() -> None:
+    config = from_tree({"preset": "tiny", "dropout": 0.0, "latent_dim": 2}, LatentConfig, "here")
+    assert config.size.dropout == 0.0
+    assert config.size.d_model == 128
+    full = resolved(config)
+    assert None not in to_tree(full).values()
+    assert full.size == config.size
+    assert from_tree(to_tree(full), LatentConfig, "there") == full == resolved(full)
+
+
+@pytest.mark.parametrize(
+    ("tree", "named"),
+    [
+        ({"preset": "huge"}, "preset"),
+        ({"heads": 0}, "heads"),
+        ({"heads": 3}, "heads 3"),
+        ({"d_modle": 64}, "d_model"),
+        ({"dropout": 1.0}, "dropout"),
+    ],
+)
+def test_what_does_not_fit_is_named(tree: dict[str, object], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        from_tree(tree, TeacherConfig, "here")
+
+
+def test_a_field_has_no_encoder_of_its_own() -> None:
+    assert "encoder_layers" not in to_tree(resolved(FieldConfig(kind="score")))
+    with pytest.raises(UserError, match="encoder_layers"):
+        from_tree({"kind": "score", "encoder_layers": 2}, FieldConfig, "here")
+
+
+def test_parameter_counts_add_up() -> None:
+    model = LatentModel(LatentConfig(preset="tiny"), 50)
+    counts = parameter_counts(model)
+    assert sum(counts.values()) == sum(p.numel() for p in model.parameters())
+    assert counts["embedding"] == 50 * 128

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from latentmt.nn.attention import (
+    FORBIDDEN,
+    SelfAttention,
+    attention_bias,
+    company,
+    membership,
+    projection,
+    segment_lengths,
+    step_bias,
+)
+
+SEGMENT = torch.tensor([[1, 1, 2, 2, 2, 0], [1, 0, 0, 0, 0, 0]])
+
+
+def test_bias_lets_equal_segments_see_each_other() -> None:
+    bias = attention_bias(SEGMENT, SEGMENT, torch.float32)[0, 0]
+    assert (bias == 0).int().tolist() == [
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [0, 0, 1, 1, 1, 0],
+        [0, 0, 1, 1, 1, 0],
+        [0, 0, 1, 1, 1, 0],
+        [0, 0, 0, 0, 0, 1],
+    ]
+    assert set(bias.unique().tolist()) == {FORBIDDEN, 0.0}
+
+
+def test_causal_bias_hides_later_tokens_and_equals_the_steps() -> None:
+    bias = attention_bias(torch.ones(1, 4, dtype=torch.long), torch.ones(1, 4, dtype=torch.long), torch.float32, True)
+    assert torch.equal(bias == 0, torch.ones(4, 4).tril().bool()[None, None])
+    steps = [step_bias(torch.tensor(i), 4, torch.float32) for i in range(4)]
+    assert torch.equal(torch.cat(steps, dim=2), bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_forbidden_pairs_weigh_nothing_in_any_precision(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    attention = SelfAttention(8, 2).to(dtype)
+    x = torch.randn(2, 6, 8, dtype=dtype)
+    bias = attention_bias(SEGMENT, SEGMENT, dtype)
+    changed = x.clone()
+    changed[0, 2:] = 100.0
+    assert torch.equal(attention(x, bias)[0, :2], attention(changed, bias)[0, :2])
+
+
+def test_attention_is_softmax_of_scaled_products() -> None:
+    torch.manual_seed(0)
+    attention = SelfAttention(6, 2)
+    x = torch.randn(1, 4, 6)
+    query, key, value = attention.query_key_value(x)[0].split(6, dim=1)
+    heads = []
+    for part in (slice(0, 3), slice(3, 6)):
+        weights = (query[:, part] @ key[:, part].T / 3**0.5).softmax(1)
+        heads.append(weights @ value[:, part])
+    expected = attention.out(torch.cat(heads, dim=1))[None]
+    torch.testing.assert_close(attention(x, torch.zeros(1, 1, 4, 4)), expected)
+
+
+def test_counting_by_segment() -> None:
+    assert segment_lengths(SEGMENT, 3).tolist() == [[2, 3, 0], [1, 0, 0]]
+    assert membership(SEGMENT, 2)[0].int().tolist() == [[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 1, 0]]
+    assert company(SEGMENT)[0].tolist() == [2, 2, 3, 3, 3, 1]
+
+
+def test_packed_projections_are_initialised_as_if_alone() -> None:
+    torch.manual_seed(0)
+    alone, packed = projection(64, 64).weight.std(), projection(64, 64, blocks=6).weight.std()
+    torch.testing.assert_close(packed, alone, rtol=0.05, atol=0)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from latentmt.nn.attention import Source
+from latentmt.nn.positions import Embedding, Positions
+from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
+
+SIZE = StackSize(width=8, filter=16, layers=3, heads=2)
+SEGMENT = torch.tensor([[1, 1, 2, 2, 0], [1, 1, 1, 0, 0]])
+
+
+def source() -> Source:
+    torch.manual_seed(1)
+    return EncoderStack(SIZE)(torch.randn(2, 5, 8), SEGMENT)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_segment_is_blind_to_the_others(causal: bool) -> None:
+    stack, memory_of = DecoderStack(SIZE, causal=causal), source()
+    x = torch.randn(2, 5, 8)
+    before = stack(x, SEGMENT, stack.remember(memory_of))
+    changed, states = x.clone(), memory_of.states.clone()
+    changed[0, 2:] = 3.0
+    states[0, 2:] = -3.0
+    after = stack(changed, SEGMENT, stack.remember(Source(states, SEGMENT)))
+    torch.testing.assert_close(after[0, :2], before[0, :2])
+    assert not torch.allclose(after[0, 2:4], before[0, 2:4])
+
+
+def test_cached_steps_equal_the_whole() -> None:
+    stack, memory = DecoderStack(SIZE, causal=True), None
+    memory = stack.remember(source())
+    segment = torch.ones(2, 4, dtype=torch.long)
+    x = torch.randn(2, 4, 8)
+    cache = stack.cache(2, 6)
+    steps = [stack.step(x[:, i : i + 1], cache, memory, torch.tensor(i)) for i in range(4)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), stack(x, segment, memory).detach())
+
+
+def test_steps_need_a_causal_stack() -> None:
+    stack = DecoderStack(SIZE)
+    with pytest.raises(ValueError, match="causal"):
+        stack.step(torch.zeros(2, 1, 8), stack.cache(2, 3), stack.remember(source()), torch.tensor(0))
+
+
+def test_input_skip_adds_the_input_after_every_layer() -> None:
+    stack = DecoderStack(SIZE, input_skip=True)
+    for layer in stack.layers:  # layers that change nothing leave only the skips
+        for out in (layer.self_attention.out, layer.cross_attention.out, layer.feed_forward.out):
+            torch.nn.init.zeros_(out.weight)
+    x = torch.randn(2, 5, 8)
+    expected = x
+    for _ in range(SIZE.layers):
+        expected = (expected + x) / math.sqrt(2)
+    got = stack(x, SEGMENT, stack.remember(source()))
+    torch.testing.assert_close(got, torch.nn.functional.layer_norm(expected, (8,)))
+
+
+def test_autocast_stays_close_to_fp32() -> None:
+    stack, memory_of = DecoderStack(SIZE, causal=True), source()
+    x = torch.randn(2, 5, 8)
+    exact = stack(x, SEGMENT, stack.remember(memory_of))
+    with torch.autocast("cpu", torch.bfloat16):
+        memory = stack.remember(memory_of)
+        rough = stack(x, SEGMENT, memory)
+        assert memory.keys_values.dtype == stack.cache(1, 1).keys_values.dtype == torch.bfloat16
+    torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.05)
+
+
+def test_positions_are_sines_and_cosines_clamped_at_the_end() -> None:
+    positions = Positions(6, count=10)
+    table = positions(torch.arange(12)[None])[0]
+    assert table[3, 1].item() == pytest.approx(math.sin(3 * 10_000 ** (-2 / 6)), abs=1e-6)
+    assert table[3, 4].item() == pytest.approx(math.cos(3 * 10_000 ** (-2 / 6)), abs=1e-6)
+    assert torch.equal(table[9], table[11])
+    assert not positions.state_dict()
+
+
+def test_log_prob_does_not_depend_on_the_chunk() -> None:
+    embedding = Embedding(11, 8, dropout=0.0)
+    states, ids = torch.randn(3, 5, 8), torch.randint(11, (3, 5))
+    expected = embedding.logits(states).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
+    for chunk in (4, 100):
+        torch.testing.assert_close(embedding.log_prob(states, ids, chunk), expected)

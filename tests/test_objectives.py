@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from latentmt.nn.gaussian import Gaussian
+from latentmt.objectives import (
+    displacement_regression,
+    free_bits_kl,
+    kl_budget,
+    length_loss,
+    smoothed_cross_entropy,
+)
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 1000])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_equals_torchs_with_gradients(chunk: int, smoothing: float) -> None:
+    torch.manual_seed(0)
+    states = torch.randn(3, 5, 8, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(13, 8, dtype=torch.float64, requires_grad=True)
+    labels, real = torch.randint(13, (3, 5)), torch.rand(3, 5) < 0.7
+    logits = (states @ weight.T)[real]
+    expected = F.cross_entropy(logits, labels[real], label_smoothing=smoothing, reduction="sum")
+    wanted = torch.autograd.grad(3 * expected, (states, weight))
+    got = smoothed_cross_entropy(states, weight, labels, real, smoothing, chunk)
+    torch.testing.assert_close(got.loss, expected)
+    torch.testing.assert_close(got.nll, F.cross_entropy(logits, labels[real], reduction="sum"))
+    torch.testing.assert_close(torch.autograd.grad(3 * got.loss, (states, weight)), wanted)
+    assert got.correct == (logits.argmax(1) == labels[real]).sum()
+    assert got.count == real.sum()
+    assert not got.nll.requires_grad
+
+
+def test_cross_entropy_without_gradients_or_of_one_input_only() -> None:
+    torch.manual_seed(0)
+    states, weight = torch.randn(2, 3, 4), torch.randn(7, 4, requires_grad=True)
+    labels, real = torch.randint(7, (2, 3)), torch.ones(2, 3, dtype=torch.bool)
+    got = smoothed_cross_entropy(states, weight, labels, real, chunk=2)
+    got.loss.backward()
+    assert weight.grad is not None
+    with torch.no_grad():
+        again = smoothed_cross_entropy(states, weight, labels, real, chunk=2)
+    assert not again.loss.requires_grad
+    torch.testing.assert_close(again.loss, got.loss.detach())
+
+
+def test_cross_entropy_under_autocast_sums_in_fp32() -> None:
+    torch.manual_seed(0)
+    states = torch.randn(4, 8, 16, requires_grad=True)
+    weight = torch.randn(40, 16, requires_grad=True)
+    labels, real = torch.randint(40, (4, 8)), torch.ones(4, 8, dtype=torch.bool)
+    exact = smoothed_cross_entropy(states, weight, labels, real)
+    wanted = torch.autograd.grad(exact.loss, (states, weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = smoothed_cross_entropy(states, weight, labels, real, chunk=7)
+    found = torch.autograd.grad(rough.loss, (states, weight))
+    assert rough.loss.dtype == found[0].dtype == found[1].dtype == torch.float32
+    torch.testing.assert_close(rough.loss, exact.loss, rtol=5e-3, atol=0)
+    torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05)
+
+
+def test_what_is_not_real_has_no_say_even_when_it_is_nan() -> None:
+    states, weight = torch.randn(1, 3, 4), torch.randn(7, 4)
+    labels, real = torch.tensor([[1, 2, 3]]), torch.tensor([[True, True, False]])
+    expected = smoothed_cross_entropy(states, weight, labels, real).loss
+    states[0, 2] = torch.nan
+    torch.testing.assert_close(smoothed_cross_entropy(states, weight, labels, real).loss, expected)
+
+
+def test_free_bits_are_counted_for_the_whole_token() -> None:
+    # Unit Gaussians a shift apart: KL = shift² / 2, in each of two entries.
+    mean = torch.tensor([[[1.0, 1.0], [2.0, 0.0], [0.6, 0.6], [9.0, 9.0]]], requires_grad=True)
+    posterior = Gaussian(mean, torch.ones_like(mean))
+    prior = Gaussian(torch.zeros(1, 4, 2), torch.ones(1, 4, 2))
+    real = torch.tensor([[True, True, True, False]])
+    kl = free_bits_kl(posterior, prior, real, torch.tensor(0.8))
+    assert kl.raw.item() == pytest.approx(1.0 + 2.0 + 0.36)
+    assert kl.loss.item() == pytest.approx(1.0 + 2.0 + 0.8)  # an entry alone would be under 0.8 in three of them
+    assert kl.count == 3
+    kl.loss.backward()
+    torch.testing.assert_close(mean.grad, torch.tensor([[[1.0, 1.0], [2.0, 0.0], [0.0, 0.0], [0.0, 0.0]]]))
+    assert not kl.raw.requires_grad
+
+
+def test_budget_holds_for_half_then_falls_to_its_floor() -> None:
+    assert [kl_budget(step, 100) for step in (0, 50, 75, 100, 120)] == [1.0, 1.0, 0.5, 0.0, 0.0]
+    assert kl_budget(75, 100, start=2.0, floor=1.0) == 1.5
+    assert kl_budget(100, 100, floor=0.25) == 0.25
+
+
+def test_length_loss_by_hand() -> None:
+    source = torch.tensor([[1, 1, 2, 0], [1, 1, 1, 1]])
+    target = torch.tensor([[1, 2, 2, 2, 0], [0, 0, 0, 0, 0]])
+    logits = torch.randn(2, 3, 5)
+    logits[0, 1] = torch.tensor([0.0, 0.0, 0.0, 0.0, 5.0])
+    logits[0, 0] = torch.tensor([5.0, 0.0, 0.0, 0.0, 0.0])
+    got = length_loss(logits, source, target)  # differences −1 and +2 within ±2; nothing else exists
+    expected = F.cross_entropy(logits[0, :2], torch.tensor([1, 4]), reduction="sum")
+    torch.testing.assert_close(got.loss, expected)
+    assert (got.correct, got.count) == (1, 2)
+
+
+def test_length_differences_are_clamped() -> None:
+    logits = torch.tensor([[[0.0, 0.0, 9.0]]])
+    got = length_loss(logits, torch.tensor([[1, 0, 0, 0, 0]]), torch.tensor([[1, 1, 1, 1, 1]]))
+    assert got.correct == 1
+
+
+def test_displacement_regression_has_the_gradient_of_the_squared_distance() -> None:
+    torch.manual_seed(0)
+    field = torch.randn(2, 4, 3, requires_grad=True)
+    move = torch.randn(2, 4, 3)
+    real = torch.tensor([[True, True, True, False], [True, False, False, False]])
+    got = displacement_regression(field, move, real)
+    distance = (field - move)[real].square().sum()
+    wanted = torch.autograd.grad(distance, field)
+    torch.testing.assert_close(torch.autograd.grad(got.loss, field), wanted)
+    torch.testing.assert_close(got.loss + got.size, distance)
+    torch.testing.assert_close(got.cosine, F.cosine_similarity(field[real], move[real]).sum().detach())
+    assert got.count == 4
+
+
+def test_a_perfect_field_leaves_nothing_unexplained() -> None:
+    move, real = torch.randn(1, 3, 2), torch.ones(1, 3, dtype=torch.bool)
+    got = displacement_regression(move.clone(), move, real)
+    assert (1 + got.loss / got.size).item() == pytest.approx(0.0, abs=1e-6)
+    assert got.cosine.item() == pytest.approx(3.0, rel=1e-5)

@@ -12,7 +12,6 @@ from typing import ClassVar, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from latentmt.data.tokens import Layout
 from latentmt.models.latent import LatentConfig, LatentInput
@@ -42,8 +41,11 @@ class FieldNet(nn.Module):
         self.latent_input = LatentInput(latent.latent_dim, size.d_model, config.positions)
         self.stack = DecoderStack(size.stack, source_width=latent.size.d_model)
 
-    def hidden(self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Float[Tensor, "r t d"]:
-        states: Tensor = self.stack(self.latent_input(z, layout), layout.segment, memory)
+    def hidden(
+        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, twice: bool = False
+    ) -> Float[Tensor, "r t d"]:
+        """The states the direction is read off; `twice` if they are to be differentiated twice."""
+        states: Tensor = self.stack(self.latent_input(z, layout), layout.segment, memory, twice)
         return states
 
 
@@ -71,22 +73,20 @@ class EnergyNet(FieldNet):
         super().__init__(config, latent)
         self.head = Readout(config.size.d_model, 1, bias=False)
 
-    def energy(self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Float[Tensor, " r"]:
+    def energy(
+        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, twice: bool = False
+    ) -> Float[Tensor, " r"]:
         """The energies of a row's sentences, added up; each is linear in the mean of its tokens' states."""
-        heights: Tensor = self.head(self.hidden(z, layout, memory))[..., 0]
+        heights: Tensor = self.head(self.hidden(z, layout, memory, twice))[..., 0]
         return (heights * layout.real / company(layout.segment)).sum(1)
 
     def forward(self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Float[Tensor, "r t D"]:
         """−∇E at z, taken as a constant. Can be differentiated again where gradients are enabled."""
-        again = torch.is_grad_enabled()
+        twice = torch.is_grad_enabled()
         with torch.enable_grad():
             z = z.detach().requires_grad_()
-            if again:  # only the math kernel of attention can be differentiated twice
-                with sdpa_kernel(SDPBackend.MATH):
-                    total = self.energy(z, layout, memory).sum()
-                    (slope,) = torch.autograd.grad(total, z, create_graph=True)
-            else:
-                (slope,) = torch.autograd.grad(self.energy(z, layout, memory).sum(), z)
+            total = self.energy(z, layout, memory, twice).sum()
+            (slope,) = torch.autograd.grad(total, z, create_graph=twice)
         return -slope
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentmt.data.tokens import Layout, Tokens
@@ -106,6 +106,10 @@ class LatentModel(nn.Module):
 
     def logits(self, states: Float[Tensor, "*b d"]) -> Float[Tensor, "*b v"]:
         return self.embedding.logits(states)
+
+    def best(self, states: Float[Tensor, "r t d"]) -> Int[Tensor, "r t"]:
+        """argmax p(y_t|z,x) of every token."""
+        return self.embedding.best(states)
 
     def log_prob(self, states: Float[Tensor, "r t d"], target: Tokens) -> Float[Tensor, "r t"]:
         """log p(y_t|z,x) of each target token; 0 where the row is empty."""

@@ -92,19 +92,16 @@ def attention_bias(
     query: Int[Tensor, "r t"], key: Int[Tensor, "r s"], dtype: torch.dtype, causal: bool = False
 ) -> Float[Tensor, "r 1 t s"]:
     """Zero where the segments of query and key are equal (and, if causal, the key is not later)."""
-    allowed = query[:, :, None] == key[:, None, :]
+    forbidden = query[:, :, None] != key[:, None, :]
     if causal:
-        allowed = allowed.tril()
-    return _bias(allowed, dtype)[:, None]
+        forbidden = forbidden | torch.ones_like(forbidden[0]).triu(1)
+    return forbidden[:, None].to(dtype) * FORBIDDEN
 
 
 def step_bias(position: Int[Tensor, ""], width: int, dtype: torch.dtype) -> Float[Tensor, "1 1 1 w"]:
     """Zero up to and including `position`: what a causal query may see of a cache `width` wide."""
-    return _bias(torch.arange(width, device=position.device) <= position, dtype)[None, None, None]
-
-
-def _bias(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.where(allowed, 0.0, FORBIDDEN).to(dtype)
+    forbidden = torch.arange(width, device=position.device) > position
+    return forbidden[None, None, None].to(dtype) * FORBIDDEN
 
 
 def projection(inputs: int, outputs: int, *, blocks: int = 1, gain: float = 1.0) -> nn.Linear:

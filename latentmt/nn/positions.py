@@ -46,6 +46,11 @@ class Embedding(nn.Module):
         """The score of every id."""
         return F.linear(states, self.weight)
 
+    def best(self, states: Float[Tensor, "r t d"], chunk: int = 4096) -> Int[Tensor, "r t"]:
+        """The id with the highest score, the logits of `chunk` tokens at a time."""
+        parts = [self.logits(some).argmax(1) for some in states.flatten(0, 1).split(chunk)]
+        return torch.cat(parts).view(states.shape[:2])
+
     def log_prob(
         self, states: Float[Tensor, "r t d"], ids: Int[Tensor, "r t"], chunk: int = 4096
     ) -> Float[Tensor, "r t"]:

@@ -15,8 +15,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.attention import sdpa_kernel
 
 from latentmt.nn.attention import (
+    KERNELS,
+    KERNELS_TWICE,
     Cache,
     CrossAttention,
     Memory,
@@ -142,8 +145,9 @@ class EncoderStack(nn.Module):
 
     def forward(self, x: Float[Tensor, "r s d"], segment: Int[Tensor, "r s"]) -> Source:
         bias = attention_bias(segment, segment, compute_dtype(x))
-        for layer in self.layers:
-            x = layer(x, bias)
+        with sdpa_kernel(KERNELS):
+            for layer in self.layers:
+                x = layer(x, bias)
         return Source(self.norm(x), segment)
 
 
@@ -175,16 +179,19 @@ class DecoderStack(nn.Module):
         packed = split_heads(self.source_keys_values(source.states), 2 * self.size.layers, self.size.heads)
         return Memory(packed.unflatten(0, (self.size.layers, 2)), source.segment)
 
-    def forward(self, x: Float[Tensor, "r t d"], segment: Int[Tensor, "r t"], memory: Memory) -> Float[Tensor, "r t d"]:
-        """Every token at once."""
+    def forward(
+        self, x: Float[Tensor, "r t d"], segment: Int[Tensor, "r t"], memory: Memory, twice: bool = False
+    ) -> Float[Tensor, "r t d"]:
+        """Every token at once. `twice` if the result is to be differentiated twice, which is slower."""
         dtype = compute_dtype(x)
         bias = attention_bias(segment, segment, dtype, self.causal)
         memory_bias = attention_bias(segment, memory.segment, dtype)
         entry = x
-        for layer, keys_values in zip(self.layers, memory.keys_values.unbind(), strict=True):
-            x = layer(x, bias, keys_values, memory_bias)
-            if self.input_skip:
-                x = (x + entry) * math.sqrt(0.5)
+        with sdpa_kernel(KERNELS_TWICE if twice else KERNELS):
+            for layer, keys_values in zip(self.layers, memory.keys_values.unbind(), strict=True):
+                x = layer(x, bias, keys_values, memory_bias)
+                if self.input_skip:
+                    x = (x + entry) * math.sqrt(0.5)
         out: Tensor = self.norm(x)
         return out
 
@@ -207,7 +214,7 @@ class DecoderStack(nn.Module):
         memory_bias = attention_bias(first, memory.segment, dtype)
         layers = cast("Iterable[DecoderLayer]", self.layers)
         tensors = zip(layers, cache.keys_values.unbind(), memory.keys_values.unbind(), strict=True)
-        for layer, past, keys_values in tensors:
+        for layer, past, keys_values in tensors:  # torch's own choice of kernel is faster for one query
             x = layer.step(x, past, bias, keys_values, memory_bias, position)
         out: Tensor = self.norm(x)
         return out

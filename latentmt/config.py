@@ -56,8 +56,22 @@ def from_tree(tree: Mapping[str, Any], kind: type[S], where: str) -> S:
         problems = error.errors(include_url=False)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise UserError(f"{where}: {_describe(problems[0], kind)}{more}") from None
-    except TypeError as error:
-        raise UserError(f"{where}: {error}") from None
+    except (TypeError, ValueError) as error:  # a date, a mapping as key, an alias of itself: YAML, but no JSON
+        raise UserError(f"{where}: {' '.join(str(error).split())}") from None
+
+
+def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
+    """Read a JSON file that says its `format`; another one is refused before the other keys are looked at."""
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(f"{path.parent}: not a {what} (it has no {path.name})") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error})") from None
+    found = tree.get("format") if isinstance(tree, dict) else None
+    if found != version:
+        raise UserError(f"{path}: {what} format {found}, this version reads {version}; it has to be made again")
+    return from_tree(tree, kind, str(path))
 
 
 def to_tree(section: Any) -> dict[str, Any]:
@@ -93,7 +107,7 @@ def _parse(text: str, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{where}{line}: {error.problem}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         raise UserError(f"{where}: not YAML ({' '.join(str(error).split())})") from None
 
 
@@ -117,6 +131,8 @@ def _describe(problem: ErrorDetails, kind: type) -> str:
             return f"unknown key {where}" + (f" (did you mean {close[0]}?)" if close else "")
         case "missing":
             return f"missing key {where}"
+        case "value_error":  # raised by a section whose keys do not fit together
+            return f"{where}: {problem['ctx']['error']}" if where else str(problem["ctx"]["error"])
         case _:
             return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {_named(problem['input'])}"
 

@@ -14,14 +14,17 @@ from latentmt.errors import UserError
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content` in one step, on disk before it is visible."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Replace `path` by `content` in one step, on disk before it is visible. There is one writer at a time."""
+    beside = path.with_name(f".{path.name}.writing")
     try:
         with beside.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk does not say where
+        raise
     finally:
         beside.unlink(missing_ok=True)
     sync(path.parent)

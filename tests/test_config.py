@@ -68,6 +68,9 @@ def test_an_integer_is_a_number_too(tmp_path: Path) -> None:
         ("name: x\ninner: {size: 0, rate: a}", "got 0 (and 1 more)"),
         ("name: x\nname: y", "file.yaml, line 2: key 'name' is given twice"),
         ("name: [x", "file.yaml, line 1: "),
+        ("name: x\ninner: 2020-13-45", "file.yaml: "),
+        ("name: &a [*a]", "file.yaml: "),
+        ("name: x\n? {a: b}\n: c", "file.yaml"),
         ("- 1", "file.yaml: expected keys and values, found [1]"),
         ("", "file.yaml: expected keys and values, found nothing"),
     ],
@@ -90,6 +93,23 @@ def test_missing_and_undecodable_files(tmp_path: Path) -> None:
     (tmp_path / "file.yaml").write_bytes(b"name: \xff")
     with pytest.raises(UserError, match="cannot be read"):
         load(tmp_path / "file.yaml", Outer)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("score={model: {kind: energy}, train: {}}", "score.model.kind is energy"),
+        ("teacher=null", "distill needs a teacher"),
+        ("teacher.train.betas=[0.9, 1.0]", "teacher.train.betas.1: input should be less than 1, got 1.0"),
+        ("teacher.train.seed=20260101123", "teacher.train.seed: input should be less than 4294967296"),
+        ("teacher.model.heads=7", "d_model 256 is not even and a multiple of heads 7"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(override: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        load_recipe(Path(__file__).parent.parent / "recipes" / "ted_deen", [override])
+    assert message in str(error.value)
+    assert len(str(error.value)) < 200
 
 
 def test_what_is_written_reads_back_equal(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@
         train.source.offsets  …     where each sentence starts (int64, one more than sentences)
         dev.source.txt  …           held-out text as the model is shown it
 
-New data are written into a folder of their own and become the corpus when the manifest is replaced, so a reader
-finds the old corpus or the new one, whatever happens to the writer. This file does not know where text comes from.
+New data are written into a folder of their own and become the corpus when the manifest is replaced, so whoever opens
+it finds the old corpus or the new one, whatever happens to the writer. One writer at a time. This file does not know
+where text comes from.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,9 +27,9 @@ import numpy as np
 from jaxtyping import Int, Integer, UInt
 
 import latentmt
-from latentmt.config import Section, from_tree, to_tree
+from latentmt.config import Section, load_versioned, to_tree
 from latentmt.data.normalise import TextRules
-from latentmt.data.text import BadLine, Pair, read_lines
+from latentmt.data.text import Pair, all_text, read_lines
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.files import make_folder, remove, sha256, sync, write_atomically
@@ -50,6 +51,8 @@ class SplitFacts(Section):
     """Pairs before cleaning."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Pairs that each rule dropped."""
+    replaced: int = 0
+    """Pairs whose distilled target was unusable and that kept their reference."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +139,15 @@ class Corpus:
                 raise UserError(f"{data / name}: {size} bytes, {facts.bytes} expected; prepare the corpus again")
         return Corpus(folder, manifest, Tokenizer.load(data / "tokenizer.model"))
 
+    @staticmethod
+    def existing(folder: Path, fingerprint: str) -> Corpus | None:
+        """The corpus in a folder, if it is whole and the one with that fingerprint."""
+        try:
+            corpus = Corpus.load(folder)
+        except UserError:  # none, or not whole: it is written anew
+            return None
+        return corpus if corpus.manifest.fingerprint == fingerprint else None
+
     def split(self, name: str) -> Split:
         """The ids of a split, memory-mapped."""
         if name not in self.manifest.splits:
@@ -154,7 +166,7 @@ class Corpus:
 
     def text(self, name: str) -> list[Pair]:
         """The text of a held-out split."""
-        source, target = (self._lines(f"{name}.{side}.txt") for side in SIDES)
+        source, target = (all_text(read_lines([self._path(f"{name}.{side}.txt")])) for side in SIDES)
         return [Pair(*lines) for lines in zip(source, target, strict=True)]
 
     def verify(self) -> None:
@@ -166,26 +178,10 @@ class Corpus:
     def _path(self, name: str) -> Path:
         return self.folder / self.manifest.data / name
 
-    def _lines(self, name: str) -> Iterator[str]:
-        for line in read_lines([self._path(name)]):
-            if isinstance(line, BadLine):
-                raise UserError(line.message)
-            yield line
-
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a corpus; one of another format is refused before its keys are looked at."""
-    path = folder / "manifest.json"
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{folder}: not a corpus (it has no manifest.json)") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
-    found = tree.get("format") if isinstance(tree, dict) else None
-    if found != FORMAT:
-        raise UserError(f"{path}: corpus format {found}, this version reads {FORMAT}; prepare the corpus again")
-    return from_tree(tree, Manifest, str(path))
+    """The manifest of a corpus."""
+    return load_versioned(folder / "manifest.json", Manifest, FORMAT, "corpus")
 
 
 class SplitWriter:
@@ -245,6 +241,8 @@ class CorpusWriter:
     ) -> None:
         with contextlib.suppress(OSError):  # closing flushes, and fails again on a full disk
             self._files.close()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(self._data)
         if self._data.name != self._current():
             remove(self._data)
 

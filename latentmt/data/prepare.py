@@ -67,7 +67,7 @@ def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | 
     texts = [*config.train, *config.held_out().values()]
     sources = {name: sha256(folder / name) for text in texts for name in text.files()}
     fingerprint = _fingerprint(config, sources, tokenizer)
-    if corpus := _existing(out, fingerprint):
+    if corpus := Corpus.existing(out, fingerprint):
         return corpus, False
     if tokenizer is None:
         tokenizer = _learn_tokenizer(config, folder)
@@ -96,14 +96,6 @@ def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokeniz
         "tokenizer": tokenizer.fingerprint if tokenizer else None,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _existing(out: Path, fingerprint: str) -> Corpus | None:
-    try:
-        corpus = Corpus.load(out)
-    except UserError:  # none, or not whole: it is written anew
-        return None
-    return corpus if corpus.manifest.fingerprint == fingerprint else None
 
 
 def _learn_tokenizer(config: DataConfig, folder: Path) -> Tokenizer:

@@ -11,7 +11,7 @@ import gzip
 import itertools
 import lzma
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
@@ -69,8 +69,21 @@ def read_pairs(text: ParallelText, folder: Path) -> Iterator[Pair | BadLine]:
 def read_lines(paths: Sequence[Path]) -> Iterator[str | BadLine]:
     """The lines of several files one after another, without their line ends and byte order marks."""
     for path in paths:
-        for number, line in enumerate(_raw_lines(path), start=1):
-            yield _decode(line, path, number)
+        yield from decode_lines(_raw_lines(path), str(path))
+
+
+def decode_lines(raw: Iterable[bytes], name: str) -> Iterator[str | BadLine]:
+    """Lines of bytes as text; `name` says in errors where they come from."""
+    for number, line in enumerate(raw, start=1):
+        yield _decode(line, name, number)
+
+
+def all_text(lines: Iterable[str | BadLine]) -> Iterator[str]:
+    """The lines, of which none may be bad."""
+    for line in lines:
+        if isinstance(line, BadLine):
+            raise UserError(line.message)
+        yield line
 
 
 def open_text(path: Path) -> BufferedIOBase:
@@ -99,13 +112,13 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
             raise UserError(f"{path}: damaged or truncated ({error})") from None
 
 
-def _decode(raw: bytes, path: Path, number: int) -> str | BadLine:
+def _decode(raw: bytes, name: str, number: int) -> str | BadLine:
     try:
         line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
-        return BadLine(f"{path}, line {number}: invalid UTF-8 at byte {error.start + 1}")
+        return BadLine(f"{name}, line {number}: invalid UTF-8 at byte {error.start + 1}")
     if "\0" in line:
-        return BadLine(f"{path}, line {number}: NUL byte")
+        return BadLine(f"{name}, line {number}: NUL byte")
     return line.removeprefix("\ufeff") if number == 1 else line
 
 

@@ -26,6 +26,9 @@ from latentmt.errors import UserError
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """The ids of the special pieces, everywhere."""
 
+SPECIAL = frozenset((PAD, UNK, BOS, EOS))
+"""Those that have no text."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig(Section):
@@ -45,6 +48,8 @@ class TokenizerConfig(Section):
 _ESCAPE = {"\ue000": "\ue0000", "▁": "\ue0001"}
 _UNESCAPE = {escaped: plain for plain, escaped in _ESCAPE.items()}
 _ESCAPABLE, _ESCAPED = re.compile("[\ue000▁]"), re.compile("\ue000[01]")
+
+_ASCII = string.ascii_letters + string.digits + string.punctuation
 
 _LEARNING_THREADS = 2  # the learnt scores are sums whose order depends on it, so it is not the machine's to choose
 
@@ -96,7 +101,7 @@ class Tokenizer:
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """The text of each sentence; special pieces have none."""
-        pieces = [[id_ for id_ in map(int, sentence) if id_ not in (PAD, UNK, BOS, EOS)] for sentence in sentences]
+        pieces = [[id_ for id_ in map(int, sentence) if id_ not in SPECIAL] for sentence in sentences]
         return [_ESCAPED.sub(lambda match: _UNESCAPE[match[0]], text) for text in self._processor.decode(pieces)]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -119,7 +124,9 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig) -> Tokeni
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             byte_fallback=True,
-            required_chars=string.ascii_letters + string.digits + string.punctuation,
+            character_coverage=0.9999,  # by default an "ö" that is seldom enough is spelt in bytes
+            # SentencePiece's BPE aborts the process if a required character does not occur.
+            required_chars=_ASCII if config.model == "unigram" else "",
             split_digits=True,
             pad_id=PAD,
             unk_id=UNK,

@@ -67,6 +67,11 @@ class Tokens:
     def to(self, device: torch.device | str) -> Tokens:
         return Tokens(self.ids.to(device, non_blocking=True), self.layout.to(device))
 
+    def split(self, parts: int) -> list[Tokens]:
+        """The rows in equal parts, in order."""
+        cut = (tensor.chunk(parts) for tensor in (self.ids, self.layout.segment, self.layout.position))
+        return [Tokens(ids, Layout(segment, position)) for ids, segment, position in zip(*cut, strict=True)]
+
     def pinned(self) -> Tokens:
         layout = Layout(self.layout.segment.pin_memory(), self.layout.position.pin_memory())
         return Tokens(self.ids.pin_memory(), layout)
@@ -81,6 +86,10 @@ class Pairs:
 
     def to(self, device: torch.device | str) -> Pairs:
         return Pairs(self.source.to(device), self.target.to(device))
+
+    def split(self, parts: int) -> list[Pairs]:
+        """The rows in equal parts, in order."""
+        return [Pairs(*sides) for sides in zip(self.source.split(parts), self.target.split(parts), strict=True)]
 
     def pinned(self) -> Pairs:
         """In memory that a GPU copies from without waiting."""

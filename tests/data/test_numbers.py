@@ -199,7 +199,6 @@ def test_carriers_use_the_same_slots_in_every_language() -> None:
     def slots(template: str) -> list[str]:
         return sorted(slot for _, slot, _, _ in string.Formatter().parse(template) if slot)
 
-    assert 20 <= len(numbers._CARRIERS) <= 40
     for carrier in numbers._CARRIERS:
         expected = slots(carrier.german)
         assert 1 <= sum(slot.rstrip("2") in numbers._LEAST for slot in expected) <= 3
@@ -229,7 +228,7 @@ def test_generation_is_the_same_everywhere() -> None:
     assert list(generate(seed=11, count=50)) != list(generate(seed=12, count=50))
     # Pinned: a change here changes every recipe and result that uses the task.
     made = "\n".join(f"{e.source}\n{e.british}\n{e.american}" for e in generate(seed=0, count=200))
-    assert hashlib.sha256(made.encode()).hexdigest().startswith("594d3356da6a4e3f")
+    assert hashlib.sha256(made.encode()).hexdigest().startswith("ac66b2d28882297c")
 
 
 def test_sources_are_distinct(examples: list[Example]) -> None:
@@ -251,9 +250,8 @@ def test_every_source_has_two_whole_translations(examples: list[Example]) -> Non
 def test_numbers_survive_translation(examples: list[Example]) -> None:
     for example in examples:
         for n in numbers_in(example.source):
-            if n >= 20:  # smaller ones may be part of a time of day
-                assert spell_english(n, Style.BRITISH).lower() in example.british.lower()
-                assert spell_english(n, Style.AMERICAN).lower() in example.american.lower()
+            assert spell_english(n, Style.BRITISH).lower() in example.british.lower()
+            assert spell_english(n, Style.AMERICAN).lower() in example.american.lower()
 
 
 def test_most_sentences_have_several_places_of_style(examples: list[Example]) -> None:
@@ -262,13 +260,13 @@ def test_most_sentences_have_several_places_of_style(examples: list[Example]) ->
 
 def test_numbers_have_all_magnitudes(examples: list[Example]) -> None:
     found = [n for example in examples for n in numbers_in(example.source)]
-    for digits in range(1, 7):
-        assert sum(len(str(n)) == digits for n in found) * 12 > len(found)
+    for digits in range(1, 6):
+        assert sum(len(str(n)) == digits for n in found) * 16 > len(found)
 
 
 def test_sentences_are_of_ordinary_length(examples: list[Example]) -> None:
     lengths = [len(example.british.split()) for example in examples]
-    assert sum(8 <= length <= 25 for length in lengths) * 10 > 8 * len(lengths)
+    assert sum(6 <= length <= 20 for length in lengths) * 10 > 8 * len(lengths)
 
 
 def test_files_are_complete_and_aligned(folder: Path) -> None:

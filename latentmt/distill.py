@@ -1,0 +1,266 @@
+"""The teacher over a corpus: a corpus of the same sources with the teacher's translations as targets.
+
+    out/parts/00012.npz     the translations of a few batches, there until the corpus is
+    out/manifest.json …     the new corpus
+
+Batches depend on the corpus and the configuration alone. So any number of ranks may share the parts, and a run that
+was killed goes on with the parts it lacks. A translation that a model could not be trained on (empty, without an
+end, too long for a row) is replaced by the reference and counted. How a teacher is hashed and how ranks wait for each
+other are the caller's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Int64, UInt32
+from pydantic import Field
+
+from latentmt.config import Section, to_tree
+from latentmt.data.batches import padded_batches
+from latentmt.data.corpus import SIDES, Corpus, CorpusWriter, Sentences, Split, SplitWriter
+from latentmt.data.tokens import Tokens
+from latentmt.display import Counting
+from latentmt.errors import UserError
+from latentmt.files import make_folder, remove, write_atomically
+from latentmt.infer.beam import BeamConfig, beam_search
+from latentmt.models.presets import Count
+from latentmt.models.teacher import Teacher
+
+FORMAT = 1
+"""Raised whenever the same configuration would make another corpus, or a part written before could be misread."""
+
+_Batches = list[Int[np.ndarray, "_"]]
+"""The numbers of the sentences in each batch."""
+
+_CHUNK = 16_384
+"""Pairs written at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig(Section):
+    """How the teacher translates the training sources."""
+
+    beam: BeamConfig = field(default_factory=BeamConfig)
+    batch_tokens: Annotated[int, Field(ge=1)] = 32_768
+    """Tokens of a batch, each sentence counted as the batch's longest source and `max_extra` tokens more."""
+    part_batches: Count = 8
+    """Batches in a part: what a rank takes at a time, and what a killed run loses at most."""
+    bf16: bool = True
+    """On a GPU, translate in bfloat16."""
+
+
+@dataclass(frozen=True)
+class DistillFacts:
+    """What came of it."""
+
+    pairs: int
+    replaced: int
+    """Pairs that kept their reference."""
+    translated: int
+    """Sentences that this call translated; the others had been before, or were another rank's."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The targets of some sources, in the order of the batches."""
+
+    ids: UInt32[np.ndarray, tokens]
+    lengths: Int64[np.ndarray, n]
+    replaced: Bool[np.ndarray, n]
+    """Where the target is the reference."""
+
+
+def distill(
+    teacher: Teacher,
+    corpus: Corpus,
+    out: Path,
+    config: DistillConfig,
+    *,
+    teacher_hash: str,
+    device: torch.device | str,
+    rank: int = 0,
+    ranks: int = 1,
+    barrier: Callable[[], object] = lambda: None,
+) -> tuple[Corpus, DistillFacts]:
+    """The corpus with distilled targets, written to `out` unless it is there already; and what came of it.
+
+    Every rank calls this with the same arguments but its own `rank`; `barrier` returns when all ranks have called
+    it. Training pairs stay in their order, held-out splits are copied.
+    """
+    if out.resolve() == corpus.folder.resolve():
+        raise UserError(f"{out}: the distilled corpus needs a folder of its own")
+    pieces = len(teacher.embedding.weight)
+    if pieces != corpus.manifest.vocabulary:
+        raise UserError(f"{corpus.folder}: has {corpus.manifest.vocabulary} pieces, the teacher knows {pieces}")
+    fingerprint = _fingerprint(corpus, teacher_hash, config)
+    distilled = Corpus.existing(out, fingerprint)
+    translated = 0
+    if distilled is None:
+        parts = _Parts(out / "parts", fingerprint, _plan(corpus, config))
+        todo = [number for number in range(rank, len(parts), ranks) if parts.read(number) is None]
+        if todo:
+            search = _Search(teacher, corpus, config, torch.device(device))
+            translated = _translate(search, parts, todo, show=rank == 0)
+        barrier()
+        if rank == 0:
+            _assemble(corpus, teacher_hash, out, parts)
+        barrier()
+        distilled = Corpus.load(out)
+    if rank == 0:
+        remove(out / "parts")  # here, so that those of a run that was killed after its commit go too
+    facts = distilled.manifest.splits["train"]
+    return distilled, DistillFacts(facts.pairs, facts.replaced, translated)
+
+
+class _Search:
+    """A teacher made ready: a copy, so that the caller's stays as it is."""
+
+    def __init__(self, teacher: Teacher, corpus: Corpus, config: DistillConfig, device: torch.device) -> None:
+        dtype = torch.bfloat16 if config.bf16 and device.type == "cuda" else None
+        self._teacher = copy.deepcopy(teacher).to(device=device, dtype=dtype).eval()
+        # What does not fit into a row is not used, so there is no point in searching for it.
+        self._beam = replace(config.beam, max_length=min(config.beam.max_length, corpus.manifest.row_width))
+        self._split = corpus.split("train")
+        self._device = device
+
+    def __call__(self, batches: _Batches) -> _Part:
+        """The targets of the numbered sources."""
+        targets, replaced = [], []
+        for numbers in (batch.tolist() for batch in batches):
+            source = Tokens.padded([self._split.source[i].tolist() for i in numbers])
+            found = beam_search(self._teacher, source.to(self._device), self._beam)
+            for i, hypothesis in zip(numbers, found, strict=True):
+                usable = hypothesis.finished and len(hypothesis.ids) > 1  # more than its end
+                targets.append(hypothesis.ids if usable else self._split.target[i].tolist())
+                replaced.append(not usable)
+        return _Part(
+            np.fromiter((id_ for ids in targets for id_ in ids), dtype=np.uint32),
+            np.array([len(ids) for ids in targets], dtype=np.int64),
+            np.array(replaced),
+        )
+
+
+class _Parts:
+    """The files that hold the translations until they are all there."""
+
+    def __init__(self, folder: Path, fingerprint: str, plan: list[_Batches]) -> None:
+        self.folder = make_folder(folder)
+        self.fingerprint = fingerprint
+        """Of the corpus they are for; it is in every file."""
+        self.plan = plan
+        """Which sentences each part holds, batch by batch."""
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def size(self, number: int) -> int:
+        """How many sentences a part holds."""
+        return sum(len(batch) for batch in self.plan[number])
+
+    def write(self, number: int, part: _Part) -> None:
+        content = io.BytesIO()
+        np.savez(content, fingerprint=self.fingerprint, ids=part.ids, lengths=part.lengths, replaced=part.replaced)
+        write_atomically(self._path(number), content.getvalue())
+
+    def read(self, number: int) -> _Part | None:
+        """A part; None if it is not there, is damaged or belongs to another corpus."""
+        try:
+            with np.load(io.BytesIO(self._path(number).read_bytes()), allow_pickle=False) as file:
+                if file["fingerprint"] != self.fingerprint or len(file["lengths"]) != self.size(number):
+                    return None
+                return _Part(file["ids"], file["lengths"], file["replaced"])
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+            return None
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:05d}.npz"
+
+
+def _translate(search: _Search, parts: _Parts, todo: list[int], show: bool) -> int:
+    """Make the parts that are to do; the number of sentences translated."""
+    total = sum(parts.size(number) for number in todo)
+    counting = Counting("distilling", "sentences", total) if show else None
+    with counting or contextlib.nullcontext():
+        for number in todo:
+            parts.write(number, search(parts.plan[number]))
+            if counting:
+                counting.advance(parts.size(number))
+    return total
+
+
+def _assemble(corpus: Corpus, teacher_hash: str, out: Path, parts: _Parts) -> None:
+    """Put the parts together: the corpus with other targets."""
+    manifest, split = corpus.manifest, corpus.split("train")
+    target, replaced = _targets(parts, len(split))
+    with CorpusWriter(out, corpus.tokenizer) as writer:
+        train = writer.split("train")
+        _append(train, Split(split.source, target))
+        splits = manifest.splits | {
+            "train": replace(manifest.splits["train"], target_tokens=train.tokens[1], replaced=replaced)
+        }
+        for name in manifest.splits.keys() - {"train"}:
+            _append(writer.split(name), corpus.split(name))
+            for side, file in zip(SIDES, writer.text(name), strict=True):
+                file.write((corpus.folder / manifest.data / f"{name}.{side}.txt").read_bytes())
+        writer.commit(
+            fingerprint=parts.fingerprint,
+            languages=manifest.languages,
+            rules=manifest.rules,
+            row_width=manifest.row_width,
+            sources=manifest.sources | {"teacher": teacher_hash},
+            splits=splits,
+        )
+
+
+def _targets(parts: _Parts, count: int) -> tuple[Sentences, int]:
+    """The targets of all parts in the order of the corpus, and how many are references."""
+    lengths = np.zeros(count, dtype=np.int64)
+    read: list[_Part] = []
+    for number, batches in enumerate(parts.plan):
+        part = parts.read(number)
+        if part is None:
+            raise UserError(f"{parts.folder}: part {number} of {len(parts)} is missing; distil again")
+        lengths[np.concatenate(batches)] = part.lengths
+        read.append(part)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ids = np.zeros(offsets[-1], dtype=np.uint32)
+    for part, batches in zip(read, parts.plan, strict=True):
+        ends = np.cumsum(part.lengths)
+        for i, start, end in zip(np.concatenate(batches), ends - part.lengths, ends, strict=True):
+            ids[offsets[i] : offsets[i + 1]] = part.ids[start:end]
+    return Sentences(ids, offsets), sum(int(part.replaced.sum()) for part in read)
+
+
+def _append(writer: SplitWriter, split: Split) -> None:
+    for start in range(0, len(split), _CHUNK):
+        some = range(start, min(start + _CHUNK, len(split)))
+        writer.append(*([side[i].tolist() for i in some] for side in (split.source, split.target)))
+
+
+def _plan(corpus: Corpus, config: DistillConfig) -> list[_Batches]:
+    """Which sentences each part holds: a function of the corpus and the configuration alone."""
+    lengths = corpus.split("train").source.lengths + config.beam.max_extra  # else there are very many short ones
+    batches = list(padded_batches(lengths, config.batch_tokens))
+    return [batches[start : start + config.part_batches] for start in range(0, len(batches), config.part_batches)]
+
+
+def _fingerprint(corpus: Corpus, teacher_hash: str, config: DistillConfig) -> str:
+    facts = {
+        "distilled": FORMAT,
+        "corpus": corpus.manifest.fingerprint,
+        "teacher": teacher_hash,
+        "config": to_tree(config),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

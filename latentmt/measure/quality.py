@@ -1,0 +1,64 @@
+"""How good translations are: BLEU and chrF with their signatures, exact matches, repetitions, length.
+
+It compares texts; where they came from is not its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from latentmt.errors import UserError
+from latentmt.infer.postprocess import count_repeats
+
+
+@dataclass(frozen=True)
+class Score:
+    """A number and how it was computed."""
+
+    value: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Quality:
+    """One system's output against its references."""
+
+    bleu: Score
+    """sacreBLEU's default: cased, 13a."""
+    bleu_lc_intl: Score
+    """Lower-cased, tokenized as `intl`: what the paper reports."""
+    chrf: Score
+    exact: float
+    """The share of texts equal to one of their references."""
+    repeats: float
+    """The share of tokens that repeat the one before, before that is mended."""
+    length: float
+    """Characters of the output over those of the first reference."""
+
+
+def measure(texts: Sequence[str], ids: Sequence[Sequence[int]], references: Sequence[Sequence[str]]) -> Quality:
+    """Compare texts, and the ids they were decoded from, with one or more lists of references."""
+    try:
+        from sacrebleu import BLEU, CHRF
+    except ImportError:
+        raise UserError("measuring needs sacrebleu: pip install 'latentmt[train]'") from None
+    lists = [list(reference) for reference in references]
+
+    def score(metric: BLEU | CHRF) -> Score:
+        return Score(metric.corpus_score(list(texts), lists).score, str(metric.get_signature()))
+
+    return Quality(
+        bleu=score(BLEU()),
+        bleu_lc_intl=score(BLEU(lowercase=True, tokenize="intl")),
+        chrf=score(CHRF()),
+        exact=exact_match(texts, references),
+        repeats=sum(map(count_repeats, ids)) / max(1, sum(map(len, ids))),
+        length=sum(map(len, texts)) / max(1, sum(map(len, references[0]))),
+    )
+
+
+def exact_match(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """The share of texts that are, to the letter, one of their references."""
+    right = sum(text in accepted for text, *accepted in zip(texts, *references, strict=True))
+    return right / max(1, len(texts))

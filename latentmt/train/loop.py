@@ -1,0 +1,363 @@
+"""The training loop: one for every task. It takes the network, the data and the validation as they are given.
+
+A run's length is settled before its first step, in steps; from then on everything is a function of the step, and a
+run that is stopped (by a time limit, SIGTERM or worse) and resumed ends where the uninterrupted one would have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+
+from latentmt.config import Section, to_tree
+from latentmt.data.batches import Cursor, PackedBatches, rows_to_batch
+from latentmt.data.corpus import Split
+from latentmt.data.pack import pack
+from latentmt.data.tokens import Pairs
+from latentmt.display import say
+from latentmt.errors import UserError
+from latentmt.train.ranks import Ranks
+from latentmt.train.report import Reporter
+from latentmt.train.schedule import Schedule, ema_decay, learning_rate, step_seed
+from latentmt.train.state import Progress, load_state, save_state
+from latentmt.train.step import Stepper
+from latentmt.train.tasks import Task
+
+CALIBRATION = (3, 10)
+"""Steps that warm up, and steps that are timed, when minutes are turned into steps."""
+
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Section):
+    """How a network is trained. A batch is the same however many ranks share it."""
+
+    steps: Annotated[int, Field(ge=1)] = 100_000
+    """The length of the run, unless minutes are given on the command line."""
+    batch_rows: Annotated[int, Field(ge=1)] = 256
+    """Packed rows a step, over all ranks and parts."""
+    parts: Annotated[int, Field(ge=1)] = 1
+    """Each rank takes its share of a batch in this many parts, to save memory."""
+    rate: Annotated[float, Field(gt=0)] = 5e-4
+    """The peak learning rate."""
+    warmup: Annotated[int, Field(ge=1)] = 4000
+    """Steps to the peak."""
+    schedule: Schedule = "inverse_sqrt"
+    """How the rate falls after it: `inverse_sqrt`, or `linear` or `cosine` to zero at the end of the run."""
+    betas: tuple[Share, Share] = (0.9, 0.98)
+    """Adam's."""
+    epsilon: Annotated[float, Field(gt=0)] = 1e-9
+    """Adam's."""
+    clip: Annotated[float, Field(gt=0)] = 1.0
+    """The largest norm of a gradient."""
+    average: Share = 0.999
+    """The decay of the weights' moving average, which is what a run yields."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    report_every: Annotated[int, Field(ge=1)] = 100
+    """Steps between progress lines."""
+    validate_every: Annotated[int, Field(ge=1)] = 2000
+    """Steps between looks at the development set."""
+    save_every: Annotated[int, Field(ge=1)] = 1000
+    """Steps between saved states."""
+
+
+class Halt:
+    """Whether it is time to save and leave: a deadline has passed, or somebody asked."""
+
+    def __init__(self, minutes: float | None = None) -> None:
+        self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
+        self.asked = threading.Event()
+
+    def wanted(self) -> bool:
+        return self.asked.is_set() or (self._deadline is not None and time.monotonic() > self._deadline)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What training came to."""
+
+    progress: Progress
+    finished: bool
+    metrics: dict[str, float]
+    """Of the development set at the end."""
+    weights: dict[str, torch.Tensor]
+    """The averaged ones."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What a look at the development set found."""
+
+    metrics: dict[str, float]
+    samples: str = ""
+    """A few translations, to be read."""
+
+
+Validate = Callable[[], Validation]
+"""Called with the averaged weights in the network, on the first rank only."""
+
+
+class Run:
+    """One training run: its pieces, and where it stands. `folder` holds its state and its log.
+
+    `identity` is what, beside the configuration, decides the run: a state with another one is refused.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        task: Task,
+        data: Split,
+        dev: Split,
+        width: int,
+        config: TrainConfig,
+        folder: Path,
+        identity: Mapping[str, Any],
+        ranks: Ranks,
+        validate: Validate | None = None,
+    ) -> None:
+        self.name, self.task, self.config, self.folder, self.ranks = name, task, config, folder, ranks
+        self.data, self.dev, self.validate = data, dev, validate
+        share, rest = divmod(config.batch_rows, ranks.count * config.parts)
+        if rest:
+            raise UserError(
+                f"batch_rows {config.batch_rows} cannot be shared by {ranks.count} ranks in {config.parts} parts each"
+            )
+        self.rows = share * config.parts
+        self.packing = pack(data.source.lengths, data.target.lengths, width, config.seed)
+        self.dev_packing = pack(dev.source.lengths, dev.target.lengths, width, 0)
+        if not len(self.dev_packing):
+            raise UserError(f"no pair of the development set has at most {width} tokens on either side")
+        self.identity = run_identity(name, config, identity)
+        self.stepper = Stepper(
+            task,
+            ranks,
+            betas=config.betas,
+            epsilon=config.epsilon,
+            clip=config.clip,
+            controls=list(task.controls(0, 1)),
+        )
+        self.path = folder / "state.safetensors"
+        self.progress = Progress(run=self.identity, total=config.steps)
+        self.saved = -1
+        self.last: dict[str, float] = {}
+        self.window: dict[str, float] = {}
+        """Sums since the last progress line."""
+        self.clock = time.monotonic()
+
+    def train(self, halt: Halt, budget_minutes: float | None = None) -> Outcome:
+        """Train until the run's end or a halt, from where its state stands.
+
+        Minutes instead of the configured steps settle the length of a new run; one that is resumed has its length.
+        """
+        self._begin(budget_minutes)
+        self._go_on(halt)
+        return self._outcome()
+
+    def _begin(self, budget_minutes: float | None) -> None:
+        """Take up the saved run, or settle the length of a new one."""
+        began = time.monotonic()
+        saved = load_state(self.path, self.identity, self.stepper.tensors())
+        if saved:
+            self.progress, self.saved = saved, saved.step
+            if self.ranks.first and saved.step < saved.total:
+                say(f"{self.name}: resuming at step {saved.step:,} of {saved.total:,}")
+            return
+        if budget_minutes is not None:
+            seconds = self._calibrate()
+            total = self.ranks.agree(max(1, int((60 * budget_minutes - (time.monotonic() - began)) / seconds)))
+            self.progress = replace(self.progress, total=total)
+            self._save()  # so that it is settled once
+            if self.ranks.first:
+                say(f"{self.name}: {seconds * 1000:.1f} ms a step, so {budget_minutes:g} minutes are {total:,} steps")
+
+    def _go_on(self, halt: Halt) -> None:
+        """Train from here."""
+        reporter = Reporter(self.folder, self.name, self.progress.step) if self.ranks.first else None
+        batches = self._batches(self.progress.cursor)
+        stream = iter(batches)
+        self.clock = time.monotonic()
+        try:
+            while self.progress.step < self.progress.total:
+                self._step(next(stream), batches.cursor)
+                step, last = self.progress.step, self.progress.step == self.progress.total
+                if step % self.config.report_every == 0 or last:
+                    self._report(reporter)
+                if step % self.config.validate_every == 0 or last:
+                    self._validate(reporter)
+                # Ranks must leave at the same step, so they ask each other; not always, for that waits for the GPU.
+                if (self.ranks.count == 1 or step % 10 == 0) and self.ranks.any(halt.wanted()):
+                    break
+                if step % self.config.save_every == 0 and not last:
+                    self._save()
+            self._save()
+        finally:
+            stream.close()  # type: ignore[attr-defined] # a generator; its thread ends with it
+            if reporter:
+                reporter.close()
+
+    def _outcome(self) -> Outcome:
+        finished = self.progress.step >= self.progress.total
+        if self.ranks.first and not finished:
+            where = f"step {self.progress.step:,} of {self.progress.total:,}"
+            say(f"{self.name}: stopped at {where}; the same command resumes")
+        if finished and not self.last:
+            self._validate(None)
+        return Outcome(self.progress, finished, self.last, self.stepper.averaged_weights())
+
+    def _batches(self, cursor: Cursor) -> PackedBatches:
+        return PackedBatches(
+            self.data,
+            self.packing,
+            self.rows,
+            self.config.seed,
+            self.ranks.rank,
+            self.ranks.count,
+            cursor,
+            pin=self.ranks.device.type == "cuda",
+        )
+
+    def _step(self, batch: Pairs, cursor: Cursor) -> None:
+        step, total, config = self.progress.step, self.progress.total, self.config
+        controls = self.task.controls(step, total) | {
+            "rate": learning_rate(step, total, peak=config.rate, warmup=config.warmup, schedule=config.schedule),
+            "decay": ema_decay(step, config.average),
+        }
+        self.stepper.run(batch.split(config.parts), controls, step_seed(config.seed, step, self.ranks.rank))
+        self.progress = replace(self.progress, step=step + 1, cursor=cursor)
+
+    def _collect(self) -> None:
+        """Read what the device has counted."""
+        sums, now = self.stepper.read_sums(), time.monotonic()
+        sums["seconds"] = now - self.clock
+        self.clock = now
+        for name, value in sums.items():
+            self.window[name] = self.window.get(name, 0.0) + value
+        self.progress = replace(
+            self.progress,
+            tokens=self.progress.tokens + int(sums.get("tokens", 0)),
+            seconds=self.progress.seconds + sums["seconds"],
+            skipped=self.progress.skipped + int(sums.get("skipped", 0) / self.ranks.count),
+        )
+
+    def _report(self, reporter: Reporter | None) -> None:
+        self._collect()
+        sums, self.window = self.window, {}
+        if reporter:
+            metrics = self._metrics(sums) | {
+                "norm": sums["norm"] / sums["steps"],
+                "rate": float(self.stepper.controls["rate"]),
+                "tokens/s": sums["tokens"] / max(sums["seconds"], 1e-9),
+            }
+            if sums["skipped"]:
+                metrics["skipped"] = sums["skipped"] / self.ranks.count
+            reporter.progress(self.progress.step, self.progress.total, metrics)
+
+    def _validate(self, reporter: Reporter | None) -> None:
+        self._collect()
+        with self.stepper.averaged():
+            metrics = self._dev_cost()
+            if self.ranks.first and self.validate:
+                found = self.validate()
+                metrics |= found.metrics
+                if reporter:
+                    reporter.validation(self.progress.step, metrics, found.samples)
+            elif reporter:
+                reporter.validation(self.progress.step, metrics, "")
+        self.last = metrics
+        self.ranks.wait()
+        self.clock = time.monotonic()  # looking is not training
+
+    def _dev_cost(self) -> dict[str, float]:
+        """The cost of the development set, with the same noise each time; every rank does all of it."""
+        self.stepper.control(self.task.controls(self.progress.total, self.progress.total))  # alike at every look
+        torch.manual_seed(step_seed(self.config.seed, 0, 0))
+        sums: dict[str, float] = {}
+        for chosen in torch.arange(len(self.dev_packing)).split(self.rows):
+            cost = self.stepper.cost(rows_to_batch(self.dev, self.dev_packing, chosen.numpy(), len(chosen)))
+            for name, value in cost.sums.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+        return self._metrics(sums)
+
+    def _metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return {name: sums[above] / max(sums[below], 1e-9) for name, (above, below) in self.task.metrics.items()}
+
+    def _save(self) -> None:
+        if self.saved == self.progress.step:
+            return
+        self._collect()
+        if self.ranks.first:
+            save_state(self.path, self.progress, self.stepper.tensors())
+        self.saved = self.progress.step
+        self.ranks.wait()
+        self.clock = time.monotonic()
+
+    def _calibrate(self) -> float:
+        """Seconds a step takes, with its share of looking at the development set.
+
+        Leaves no trace: tensors are put back, and noise depends on the step alone.
+        """
+        tensors = self.stepper.tensors()
+        kept = {name: tensor.clone() for name, tensor in tensors.items()}
+        progress = self.progress
+        batches = self._batches(Cursor())
+        stream = iter(batches)
+        for batch in itertools.islice(stream, CALIBRATION[0]):
+            self._step(batch, batches.cursor)
+        self.stepper.read_sums()
+        began = time.monotonic()
+        for batch in itertools.islice(stream, CALIBRATION[1]):
+            self._step(batch, batches.cursor)
+        self.stepper.read_sums()  # waits for the device
+        seconds = (time.monotonic() - began) / CALIBRATION[1]
+        stream.close()  # type: ignore[attr-defined]
+        began = time.monotonic()
+        self._validate(None)
+        seconds += (time.monotonic() - began) / self.config.validate_every
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                tensor.copy_(kept[name])
+        self.progress, self.window, self.last = progress, {}, {}
+        return seconds
+
+
+def run_identity(name: str, config: TrainConfig, identity: Mapping[str, Any]) -> str:
+    """A hash of all that decides a run's result; how often it is watched and saved does not."""
+    tree = to_tree(config)
+    for only_watching in ("parts", "report_every", "validate_every", "save_every"):
+        del tree[only_watching]
+    whole = {**identity, "name": name, "train": tree}
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def halting(minutes: float | None = None) -> Iterator[Halt]:
+    """A halt after some minutes, or when SIGTERM or Ctrl-C asks for it; a second Ctrl-C leaves at once."""
+    halt = Halt(minutes)
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if halt.asked.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        halt.asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield halt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,100 @@
+"""What is said about a run while it goes on: a line every so often, a JSON log, TensorBoard, and alarms.
+
+The log is `log.jsonl` in the run's folder, one object a line, which the training curves are drawn from. A resumed run
+drops the lines that lie after the step it resumes from.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from latentmt.display import say
+from latentmt.files import make_folder, write_atomically
+
+KL_FLOOR = 0.05
+"""Raw KL in nats a token under which a posterior says nothing that the prior does not."""
+REPEATS_CEILING = 0.10
+"""The share of tokens that repeat the one before them, above which a rise is an alarm."""
+
+
+class Reporter:
+    """Says, logs and warns. Only the first rank has one."""
+
+    def __init__(self, folder: Path, name: str, step: int) -> None:
+        self._name, self._path = name, make_folder(folder) / "log.jsonl"
+        kept = [line for line in _lines(self._path) if _step(line) <= step]
+        write_atomically(self._path, "".join(kept))
+        self._board = _tensorboard(folder / "tensorboard", step)
+        looks = [_entry(line)["repeats"] for line in kept if "repeats" in line]
+        self._repeats = looks[-1] if looks else math.inf
+
+    def progress(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
+        """The metrics of the latest steps."""
+        self._record("train", step, metrics)
+        shown = "  ".join(f"{name} {_short(name, value)}" for name, value in metrics.items())
+        say(f"{self._name} {step:>6,}/{total:,}  {shown}")
+        if not math.isfinite(metrics["loss"]):
+            say(f"WARNING: the loss of {self._name} is not finite at step {step:,}")
+        if metrics.get("skipped"):
+            say(f"WARNING: {metrics['skipped']:.0f} steps of {self._name} skipped: their gradient was not finite")
+        if metrics.get("kl", math.inf) < KL_FLOOR:
+            say(f"WARNING: posterior collapse: raw KL {metrics['kl']:.3f} nats a token; raise the budget or its floor")
+
+    def validation(self, step: int, metrics: Mapping[str, float], samples: str) -> None:
+        """The metrics of the development set, and some of its translations."""
+        self._record("dev", step, metrics)
+        say(f"{self._name} {step:>6,} dev  " + "  ".join(f"{name} {_short(name, v)}" for name, v in metrics.items()))
+        if samples:
+            say(samples)
+        if not math.isfinite(metrics["loss"]):
+            say(f"WARNING: the development loss of {self._name} is not finite at step {step:,}")
+        repeats = metrics.get("repeats", 0.0)
+        if repeats > max(REPEATS_CEILING, self._repeats):
+            say(f"WARNING: {repeats:.1%} of the tokens repeat the one before them, and more than at the last look")
+        self._repeats = repeats
+
+    def close(self) -> None:
+        if self._board:
+            self._board.close()
+
+    def _record(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, "step": step, **metrics}) + "\n")
+        if self._board:
+            for name, value in metrics.items():
+                self._board.add_scalar(f"{kind}/{name}", value, step)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [line for line in lines if line.endswith("}\n")]  # a killed run may leave half a line
+
+
+def _step(line: str) -> int:
+    return int(_entry(line)["step"])
+
+
+def _entry(line: str) -> dict[str, Any]:
+    entry: dict[str, Any] = json.loads(line)
+    return entry
+
+
+def _short(name: str, value: float) -> str:
+    if name in ("accuracy", "length", "repeats", "exact"):
+        return f"{value:.1%}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if name == "rate" else f"{value:.3f}"
+
+
+def _tensorboard(folder: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:  # it is part of the extra `train`; the log has the same numbers
+        return None
+    return SummaryWriter(folder, purge_step=step + 1)

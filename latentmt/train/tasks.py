@@ -1,0 +1,194 @@
+"""What there is to learn: the teacher, the latent model, and a field. One loop trains them all.
+
+A task holds the network that learns and says what a batch of packed pairs costs. It knows nothing of optimisers,
+steps taken or where batches come from; what changes along a run comes in as `controls`, tensors on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from latentmt.config import Section
+from latentmt.data.pack import MAX_PAIRS
+from latentmt.data.tokens import Pairs
+from latentmt.infer.refine import delta_field, net_field, refine
+from latentmt.models.fields import EnergyNet, ScoreNet
+from latentmt.models.latent import LatentModel
+from latentmt.models.teacher import Teacher
+from latentmt.nn.attention import Source
+from latentmt.objectives import (
+    displacement_regression,
+    free_bits_kl,
+    kl_budget,
+    length_loss,
+    smoothed_cross_entropy,
+)
+
+Controls = Mapping[str, Float[Tensor, ""]]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a batch costs: sums over its tokens."""
+
+    total: Float[Tensor, ""]
+    """To minimise, per token once it is divided by all tokens of a step."""
+    sums: dict[str, Float[Tensor, ""]]
+    """For reports, `tokens` among them."""
+
+
+@runtime_checkable
+class Task(Protocol):
+    """Something to learn."""
+
+    metrics: ClassVar[Mapping[str, tuple[str, str]]]
+    """What is reported: a sum over another."""
+
+    @property
+    def network(self) -> nn.Module:
+        """What learns."""
+        ...
+
+    def controls(self, step: int, total: int) -> dict[str, float]:
+        """What the cost of a batch depends on at a step of a run."""
+        ...
+
+    def cost(self, batch: Pairs, controls: Controls) -> Cost: ...
+
+
+@dataclass(frozen=True)
+class TeacherTask:
+    """Cross-entropy of the next token."""
+
+    network: Teacher
+    smoothing: float
+
+    metrics: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "loss": ("loss", "tokens"),
+        "nll": ("nll", "tokens"),
+        "accuracy": ("correct", "tokens"),
+    }
+
+    def controls(self, step: int, total: int) -> dict[str, float]:
+        return {}
+
+    def cost(self, batch: Pairs, controls: Controls) -> Cost:
+        model, target = self.network, batch.target
+        memory = model.decoder_stack.remember(model.encode(batch.source))
+        loss = smoothed_cross_entropy(
+            model.states(target, memory), model.embedding.weight, target.ids, target.layout.real, self.smoothing
+        )
+        sums = {"loss": loss.loss.detach(), "nll": loss.nll, "correct": loss.correct, "tokens": loss.count}
+        return Cost(loss.loss, sums)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElboConfig(Section):
+    """The ELBO's free choices."""
+
+    budget: Annotated[float, Field(ge=0)] = 1.0
+    """Nats of KL that a token has for free during the first half of training."""
+    budget_floor: Annotated[float, Field(ge=0)] = 0.25
+    """What that falls to, linearly, over the second half. With 0 the posterior may collapse."""
+
+
+@dataclass(frozen=True)
+class LatentTask:
+    """The ELBO of length and tokens: E_q[log p(y|z,x)] − KL(q(z|y,x) ‖ p(z|x)) + log p(T|x), with free bits.
+
+    The length is part of what is generated, so its cross-entropy enters with weight one a sentence.
+    """
+
+    network: LatentModel
+    smoothing: float
+    elbo: ElboConfig
+
+    metrics: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "loss": ("loss", "tokens"),
+        "nll": ("nll", "tokens"),
+        "kl": ("kl", "tokens"),
+        "accuracy": ("correct", "tokens"),
+        "length": ("right_lengths", "sentences"),
+    }
+
+    def controls(self, step: int, total: int) -> dict[str, float]:
+        return {"kl_budget": kl_budget(step, total, self.elbo.budget, self.elbo.budget_floor)}
+
+    def cost(self, batch: Pairs, controls: Controls) -> Cost:
+        model, target = self.network, batch.target
+        source = model.encode(batch.source)
+        posterior = model.posterior(target, model.posterior_stack.remember(source))
+        prior = model.prior(target.layout, model.prior_stack.remember(source))
+        z = posterior.sample(torch.randn_like(posterior.mean))
+        states = model.decode(z, target.layout, model.decoder_stack.remember(source))
+        real = target.layout.real
+        tokens = smoothed_cross_entropy(states, model.embedding.weight, target.ids, real, self.smoothing)
+        kl = free_bits_kl(posterior, prior, real, controls["kl_budget"])
+        length = length_loss(model.length(source, MAX_PAIRS), batch.source.layout.segment, target.layout.segment)
+        total = tokens.loss + kl.loss + length.loss
+        sums = {"loss": total.detach(), "nll": tokens.nll, "kl": kl.raw, "correct": tokens.correct}
+        sums |= {"tokens": tokens.count, "right_lengths": length.correct, "sentences": length.count}
+        return Cost(total, sums)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisplacementConfig(Section):
+    """Where a field is trained, and what it is trained on."""
+
+    delta_steps: Annotated[int, Field(ge=1)] = 4
+    """k: how many steps of delta inference make the displacement."""
+    noise: Annotated[float, Field(ge=0)] = 1.0
+    """Training latents are the prior's mean plus its noise, scaled by this and by u ~ U(0, 1) for each row."""
+    own_step: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The share of rows that first take one step along the field itself."""
+    own_step_from: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """From which share of training on they do."""
+
+
+@dataclass(frozen=True)
+class FieldTask:
+    """Regression of a field on delta inference's displacement, the latent model being frozen (Eq. 4 of the paper)."""
+
+    network: ScoreNet | EnergyNet
+    latent: LatentModel
+    displacement: DisplacementConfig
+
+    metrics: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "loss": ("loss", "tokens"),
+        "unexplained": ("residual", "size"),
+        "cosine": ("cosine", "tokens"),
+        "displacement": ("size", "tokens"),
+    }
+
+    def controls(self, step: int, total: int) -> dict[str, float]:
+        begun = step >= self.displacement.own_step_from * total
+        return {"own_step": self.displacement.own_step if begun else 0.0}
+
+    def cost(self, batch: Pairs, controls: Controls) -> Cost:
+        layout = batch.target.layout
+        with torch.no_grad():
+            source = self.latent.encode(batch.source)
+            z = self._start(batch, source, controls["own_step"])
+            delta = delta_field(self.latent, source, layout)
+            displacement = refine(z, delta, self.displacement.delta_steps) - z
+        field = self.network(z, layout, self.network.stack.remember(source))
+        loss = displacement_regression(field, displacement, layout.real)
+        sums = {"loss": loss.loss.detach(), "residual": loss.loss.detach() + loss.size, "size": loss.size}
+        return Cost(loss.loss, sums | {"cosine": loss.cosine, "tokens": loss.count})
+
+    def _start(self, batch: Pairs, source: Source, own_step: Float[Tensor, ""]) -> Float[Tensor, "r t D"]:
+        layout = batch.target.layout
+        prior = self.latent.prior(layout, self.latent.prior_stack.remember(source))
+        rows = len(prior.mean)
+        scale = self.displacement.noise * torch.rand(rows, 1, 1, device=prior.mean.device)
+        z = prior.sample(torch.randn_like(prior.mean) * scale)
+        moves = torch.rand(rows, 1, 1, device=z.device) < own_step
+        moved: Tensor = torch.where(moves, z + net_field(self.network, source, layout)(z), z)
+        return moved

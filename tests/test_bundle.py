@@ -1,0 +1,152 @@
+"""A model survives being written and read, and nothing damaged is mistaken for one."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from latentmt import bundle
+from latentmt.bundle import BundleConfig, load_bundle, save_bundle
+from latentmt.data.normalise import TextRules
+from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
+from latentmt.errors import UserError
+from latentmt.infer.translator import How, Translator
+from latentmt.models.fields import FieldConfig
+from latentmt.models.latent import LatentConfig
+from latentmt.models.teacher import TeacherConfig
+
+SIZE = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2}
+RULES = (TextRules(lowercase=True), TextRules())
+LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)  # type: ignore[arg-type]
+CONFIGS = {
+    "teacher": BundleConfig(languages=("de", "en"), rules=RULES, teacher=TeacherConfig(**SIZE, encoder_layers=1)),  # type: ignore[arg-type]
+    "latent": BundleConfig(languages=("de", "en"), rules=RULES, latent=LATENT),
+    "score": BundleConfig(
+        languages=("de", "en"),
+        rules=RULES,
+        latent=LATENT,
+        field=FieldConfig(kind="score", **SIZE),  # type: ignore[arg-type]
+    ),
+    "energy": BundleConfig(
+        languages=("de", "en"),
+        rules=RULES,
+        latent=LATENT,
+        field=FieldConfig(kind="energy", **SIZE),  # type: ignore[arg-type]
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer(["ein kleiner Satz", "a small sentence"] * 20, TokenizerConfig(vocabulary=400))
+
+
+def saved(folder: Path, kind: str, tokenizer: Tokenizer, latent: str | None = None) -> tuple[nn.Module, str]:
+    torch.manual_seed(sum(map(ord, kind)))
+    network = CONFIGS[kind].network(tokenizer.size)
+    about = save_bundle(folder, CONFIGS[kind], tokenizer, network.state_dict(), latent=latent, facts={"steps": 3})
+    return network, about.fingerprint
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_what_is_written_is_read(tmp_path: Path, tokenizer: Tokenizer, kind: str) -> None:
+    network, fingerprint = saved(tmp_path / kind, kind, tokenizer)
+    before = torch.get_rng_state()
+    loaded = load_bundle(tmp_path / kind)
+    assert torch.equal(before, torch.get_rng_state())
+    assert loaded.about.kind == kind
+    assert loaded.about.fingerprint == fingerprint
+    assert loaded.about.facts == {"steps": 3}
+    assert loaded.config.rules == RULES
+    assert loaded.tokenizer.model == tokenizer.model
+    assert not loaded.network.training
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, loaded.network.state_dict()[name]), name
+    assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
+
+
+def test_large_tensors_are_cut_and_shards_stay_small(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "SHARD_BYTES", 20_000)
+    network, _ = saved(tmp_path / "latent", "latent", tokenizer)
+    shards = sorted((tmp_path / "latent").glob("*.safetensors"))
+    assert len(shards) > 5
+    assert all(shard.stat().st_size < 20_000 + 4_000 for shard in shards)  # the header comes on top
+    index = json.loads((tmp_path / "latent" / "model.safetensors.index.json").read_text())
+    assert "embedding.weight[1]" in index["weight_map"]
+    assert set(index["weight_map"].values()) == {shard.name for shard in shards}
+    for name, tensor in load_bundle(tmp_path / "latent").network.state_dict().items():
+        assert torch.equal(tensor, network.state_dict()[name])
+
+
+def test_half_precision_halves_the_bytes(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    network, _ = saved(tmp_path / "full", "latent", tokenizer)
+    save_bundle(tmp_path / "half", CONFIGS["latent"], tokenizer, network.state_dict(), dtype=torch.float16)
+    full, half = (sum(p.stat().st_size for p in (tmp_path / n).glob("*.safetensors")) for n in ("full", "half"))
+    assert half < 0.55 * full
+    weight = load_bundle(tmp_path / "half").network.get_parameter("embedding.weight")
+    assert weight.dtype == torch.float32
+    torch.testing.assert_close(weight, network.get_parameter("embedding.weight"), rtol=1e-3, atol=1e-4)
+
+
+def test_the_same_weights_have_the_same_fingerprint_and_others_another(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    network, first = saved(tmp_path / "a", "latent", tokenizer)
+    _, again = saved(tmp_path / "b", "latent", tokenizer)
+    changed = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    changed["embedding.weight"][0, 0] += 1e-6
+    other = save_bundle(tmp_path / "c", CONFIGS["latent"], tokenizer, changed).fingerprint
+    assert first == again != other
+
+
+def test_damage_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    folder = tmp_path / "latent"
+    for damage, message in (
+        (lambda path: path.write_bytes(path.read_bytes()[:-9]), "safetensors: truncated"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\0\0"[:1]), "safetensors: altered"),
+        (lambda path: path.unlink(), "safetensors: missing"),
+    ):
+        network, _ = saved(folder, "latent", tokenizer)
+        assert network
+        damage(next(folder.glob("*.safetensors")))
+        with pytest.raises(UserError, match=message):
+            load_bundle(folder)
+    saved(folder, "latent", tokenizer)
+    about = json.loads((folder / "format.json").read_text())
+    (folder / "format.json").write_text(json.dumps(about | {"format": 99}))
+    with pytest.raises(UserError, match="model format 99, this version reads 1"):
+        load_bundle(folder)
+    with pytest.raises(UserError, match="not a model"):
+        load_bundle(tmp_path)
+    saved(folder, "latent", tokenizer)
+    with pytest.raises(UserError, match="latent: a latent model, where a teacher model is needed"):
+        load_bundle(folder, kind="teacher")
+
+
+def test_a_field_of_another_latent_model_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    _, fingerprint = saved(tmp_path / "latent", "latent", tokenizer)
+    saved(tmp_path / "score", "score", tokenizer, latent=fingerprint)
+    saved(tmp_path / "teacher", "teacher", tokenizer)
+    translator = Translator.load(tmp_path)
+    assert translator.methods == ["prior", "delta", "score", "teacher"]
+    saved(tmp_path / "energy", "energy", tokenizer, latent="0" * 64)
+    with pytest.raises(UserError, match="energy: was trained on another latent model"):
+        Translator.load(tmp_path)
+
+
+def test_translating_keeps_order_and_count_and_does_not_depend_on_company(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    _, fingerprint = saved(tmp_path / "latent", "latent", tokenizer)
+    saved(tmp_path / "score", "score", tokenizer, latent=fingerprint)
+    saved(tmp_path / "teacher", "teacher", tokenizer)
+    translator = Translator.load(tmp_path)
+    texts = ["ein Satz", "", "ein sehr kleiner Satz " * 6, "EIN SATZ", "Satz"]
+    for how in (How("prior"), How("delta", 2), How("score", 2), How("teacher", beam=2)):
+        together = translator.translate(texts, how)
+        assert [one.ids for one in together] == [translator.translate([text], how)[0].ids for text in texts]
+        assert together[0] == together[3]  # the source is lower-cased
+    with pytest.raises(UserError, match="method energy: this model has only prior, delta, score, teacher"):
+        translator.translate(texts, How("energy"))
+    with pytest.raises(UserError, match="no model"):
+        Translator.load(tmp_path / "latent")

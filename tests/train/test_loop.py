@@ -1,0 +1,281 @@
+"""A run that is cut, shared or interrupted in any way ends where the whole one does."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from latentmt.data.tokens import Pairs
+from latentmt.errors import UserError
+from latentmt.pipeline import STAGES, load_recipe, train_stage
+from latentmt.train.loop import CALIBRATION, Halt, Run
+from latentmt.train.ranks import Ranks
+from latentmt.train.step import Stepper
+
+Weights = dict[str, torch.Tensor]
+# No noise; and an epsilon with which Adam does not blow up gradients that are nothing but rounding (a key's bias).
+ROUNDING_ONLY = ("teacher.model.dropout=0", "teacher.train.epsilon=1e-3")
+
+
+@pytest.fixture
+def work(numbers: Path, tmp_path: Path) -> Path:
+    """A folder to train in. Nothing is distilled here, so that no stage waits for the teacher."""
+    folder = Path(shutil.copytree(numbers, tmp_path / "work"))
+    recipe = folder / "recipe.yaml"
+    recipe.write_text("\n".join(line for line in recipe.read_text().splitlines() if not line.startswith("distill")))
+    return folder
+
+
+def trained(
+    work: Path, stage: str, *overrides: str, max_minutes: float | None = None, budget_minutes: float | None = None
+) -> Weights:
+    """Train a stage, or go on with it; every tensor of the state it leaves."""
+    recipe, halt = load_recipe(work, overrides), Halt(max_minutes)
+    train_stage(recipe, work, stage, ranks=Ranks(), halt=halt, budget_minutes=budget_minutes)  # type: ignore[arg-type]
+    return state(work, stage)
+
+
+def state(work: Path, stage: str) -> Weights:
+    return load_file(work / "training" / stage / "state.safetensors")
+
+
+def forget(work: Path, stage: str) -> None:
+    shutil.rmtree(work / stage, ignore_errors=True)
+    shutil.rmtree(work / "training" / stage)
+
+
+def log(work: Path, stage: str, kind: str) -> list[dict[str, float]]:
+    lines = (work / "training" / stage / "log.jsonl").read_text().splitlines()
+    return [entry for entry in map(json.loads, lines) if entry["kind"] == kind]
+
+
+def assert_equal(first: Weights, second: Weights, tolerance: float = 0.0) -> None:
+    assert first.keys() == second.keys()
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=tolerance, atol=tolerance, msg=name)
+
+
+def break_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    """Let a run die after some steps."""
+    original, left = Stepper.run, iter(range(steps))
+
+    def run(stepper: Stepper, *arguments: object) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        original(stepper, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Stepper, "run", run)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_resumed_is_uninterrupted(work: Path, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if stage in ("score", "energy"):
+        trained(work, "latent")
+    whole = trained(work, stage)
+    forget(work, stage)
+    for steps in (4, 5):  # states are saved after 3 and 6 steps; what came later is done again
+        with monkeypatch.context() as patch:
+            break_after(patch, steps)
+            with pytest.raises(KeyboardInterrupt):
+                trained(work, stage)
+    assert_equal(whole, trained(work, stage))
+    assert [entry["step"] for entry in log(work, stage, "train")] == [5, 10, 12]
+
+
+def test_a_batch_in_parts_is_a_batch(work: Path) -> None:
+    whole = trained(work, "teacher", *ROUNDING_ONLY)
+    forget(work, "teacher")
+    assert_equal(whole, trained(work, "teacher", *ROUNDING_ONLY, "teacher.train.parts=4"), 1e-5)
+
+
+def test_minutes_become_steps_once_and_calibration_leaves_no_trace(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = trained(work, "latent", "latent.train.steps=30")
+    forget(work, "latent")
+    calibrate = Run._calibrate
+
+    def two_seconds(run: Run) -> float:
+        calibrate(run)
+        return 2.0
+
+    monkeypatch.setattr(Run, "_calibrate", two_seconds)
+    monkeypatch.setattr("latentmt.train.loop.time.monotonic", lambda: 0.0)  # so that calibrating takes no time
+    with monkeypatch.context() as patch:
+        break_after(patch, sum(CALIBRATION) + 4)
+        with pytest.raises(KeyboardInterrupt):
+            trained(work, "latent", "latent.train.steps=7", budget_minutes=1.0)
+    assert load_progress(work, "latent")["total"] == 30
+    resumed = trained(work, "latent", "latent.train.steps=7", budget_minutes=99.0)
+    assert_equal(whole, resumed)
+
+
+def test_a_time_limit_ends_the_call_and_not_the_run(work: Path) -> None:
+    whole = trained(work, "teacher")
+    forget(work, "teacher")
+    for steps in range(1, 4):
+        trained(work, "teacher", max_minutes=0.0)
+        assert load_progress(work, "teacher")["step"] == steps
+    assert not (work / "teacher").exists()
+    assert_equal(whole, trained(work, "teacher"))
+    assert (work / "teacher" / "format.json").exists()
+
+
+def load_progress(work: Path, stage: str) -> dict[str, object]:
+    from safetensors import safe_open
+
+    with safe_open(work / "training" / stage / "state.safetensors", framework="pt") as file:
+        return json.loads(file.metadata()["progress"])
+
+
+def test_a_step_that_is_not_finite_is_skipped_and_counted(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    original, count = Stepper.cost, iter(range(100))
+
+    def cost(stepper: Stepper, batch: Pairs) -> object:
+        import dataclasses
+
+        found = original(stepper, batch)
+        broken = next(count) == 7
+        return dataclasses.replace(found, total=found.total * torch.inf) if broken else found
+
+    monkeypatch.setattr(Stepper, "cost", cost)
+    tensors = trained(work, "teacher")
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+    assert load_progress(work, "teacher")["skipped"] == 1
+    assert tensors["step.embedding.weight"] == 11
+    assert "WARNING: 1 steps of teacher skipped" in capfd.readouterr().err
+
+
+def test_collapse_is_loud(work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("latentmt.train.report.KL_FLOOR", 1e6)
+    trained(work, "latent")
+    assert "WARNING: posterior collapse" in capfd.readouterr().err
+
+
+def test_a_state_of_other_settings_is_refused(work: Path) -> None:
+    trained(work, "teacher", max_minutes=0.0)
+    with pytest.raises(UserError, match=r"state\.safetensors: belongs to a run with other settings"):
+        trained(work, "teacher", "teacher.train.rate=1e-5")
+    trained(work, "teacher", "teacher.train.report_every=7")  # how it is watched decides nothing
+    trained(work, "teacher", "teacher.train.rate=1e-5")  # a run that has ended stands in nobody's way
+    damaged = work / "training" / "teacher" / "state.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    shutil.rmtree(work / "teacher")
+    with pytest.raises(UserError, match=r"state\.safetensors: damaged"):
+        trained(work, "teacher")
+
+
+def test_ranks_must_divide_a_batch(work: Path) -> None:
+    with pytest.raises(UserError, match="batch_rows 4 cannot be shared by 1 ranks in 3 parts each"):
+        trained(work, "teacher", "teacher.train.parts=3")
+
+
+def command(work: Path, stage: str, *overrides: str, processes: int = 1) -> list[str]:
+    start = [sys.executable, "-m"]
+    if processes > 1:
+        start += ["torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
+    sets = [word for override in overrides for word in ("--set", override)]
+    return [*start, "latentmt", "train", str(work), "--work", str(work), "--stage", stage, *sets]
+
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+
+
+def test_two_processes_are_one(work: Path) -> None:
+    """Token-weighted gradients: the shares of a batch are unequal, and it makes no difference; nor does who resumes."""
+    settings = (*ROUNDING_ONLY, "teacher.train.save_every=6")
+    whole = trained(work, "teacher", *settings)
+    forget(work, "teacher")
+    done = subprocess.run(
+        command(work, "teacher", *settings, processes=2), env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert_equal(whole, state(work, "teacher"), 1e-5)
+    assert done.stderr.count("written") == 1  # by rank 0 alone
+    forget(work, "teacher")
+    with pytest.MonkeyPatch.context() as patch:
+        break_after(patch, 7)
+        with pytest.raises(KeyboardInterrupt):
+            trained(work, "teacher", *settings)
+    subprocess.run(command(work, "teacher", *settings, processes=2), env=ENVIRONMENT, capture_output=True, check=True)
+    assert_equal(whole, state(work, "teacher"), 1e-5)
+    forget(work, "teacher")
+    halted = [*command(work, "teacher", *settings, processes=2), "--max-minutes", "0"]
+    subprocess.run(halted, env=ENVIRONMENT, capture_output=True, check=True)
+    assert load_progress(work, "teacher")["step"] == 10  # ranks ask each other every ten steps
+    assert_equal(whole, trained(work, "teacher", *settings), 1e-5)
+
+
+def test_sigterm_saves_and_exits_with_0(work: Path) -> None:
+    process = subprocess.Popen(
+        command(work, "teacher", "teacher.train.steps=100000", "teacher.train.report_every=1"),
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr
+    for line in process.stderr:
+        if "accuracy" in line:
+            process.send_signal(signal.SIGTERM)
+            break
+    rest = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 0
+    assert "the same command resumes" in rest
+    assert load_progress(work, "teacher")["step"] >= 1
+
+
+def test_killed_ten_times_it_ends_the_same(work: Path) -> None:
+    """SIGKILL at random moments; each time the run goes on from its last save, and ends as if nothing had been."""
+    settings = ("latent.train.steps=60", "latent.train.save_every=2", "latent.train.report_every=1")
+    whole = trained(work, "latent", *settings)
+    expected = log(work, "latent", "dev")[-1]
+    forget(work, "latent")
+    rng = random.Random(0)
+    reached = 0
+    for _ in range(10):
+        process = subprocess.Popen(command(work, "latent", *settings), env=ENVIRONMENT, stderr=subprocess.PIPE)
+        assert process.stderr
+        for line in process.stderr:
+            if b"accuracy" in line:  # it is under way
+                break
+        time.sleep(rng.uniform(0, 0.15))
+        process.kill()
+        process.wait()
+        process.stderr.close()
+        path = work / "training" / "latent" / "state.safetensors"
+        step = int(str(load_progress(work, "latent")["step"])) if path.exists() else 0
+        assert step >= reached
+        reached = step
+    assert 0 < reached < 60
+    assert_equal(whole, trained(work, "latent", *settings))
+    assert log(work, "latent", "dev")[-1] == expected
+
+
+def test_a_full_disk_leaves_the_last_good_state(work: Path) -> None:
+    import resource
+
+    before = trained(work, "teacher", max_minutes=0.0)
+    size = (work / "training" / "teacher" / "state.safetensors").stat().st_size
+    done = subprocess.run(
+        command(work, "teacher"),
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2)),
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("error: ")
+    assert "File too large" in done.stderr
+    assert_equal(before, state(work, "teacher"))
+    assert not list((work / "training" / "teacher").glob(".*"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,35 @@ WorkOption = Annotated[
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe.")
 ]
+TokenizerOption = Annotated[Path | None, typer.Option(help="Use this tokenizer instead of learning one.")]
+DeviceOption = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 … Default: a GPU if there is one.")]
+BudgetOption = Annotated[
+    float | None, typer.Option(min=0, help="Make a new training run as long as this, instead of the recipe's steps.")
+]
+MaxOption = Annotated[float | None, typer.Option(min=0, help="Stop training after this, to be resumed.")]
+ModelOption = Annotated[Path, typer.Option("--model", help="A folder of bundles: latent, score, energy, teacher.")]
+
+
+class Stage(StrEnum):
+    """What can be trained."""
+
+    teacher = "teacher"
+    latent = "latent"
+    score = "score"
+    energy = "energy"
+
+
+class Method(StrEnum):
+    """What refines a translation: nothing (prior), delta inference, a learned field; or the teacher instead."""
+
+    prior = "prior"
+    delta = "delta"
+    score = "score"
+    energy = "energy"
+    teacher = "teacher"
+
+
+MethodOption = Annotated[Method | None, typer.Option(help="Default: the best the model has.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -64,7 +94,7 @@ def prepare(
     recipe: RecipeArgument,
     data: DataOption = None,
     work: WorkOption = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="Use this tokenizer instead of learning one.")] = None,
+    tokenizer: TokenizerOption = None,
     set_: SetOption = None,
 ) -> None:
     """Clean and encode a recipe's text into a corpus on disk."""
@@ -81,8 +111,103 @@ def prepare(
 
 
 @app.command()
-def inspect(path: Annotated[Path, typer.Argument(help="A corpus.")]) -> None:
-    """Show what a corpus is: counts, what was dropped, lengths, packing, samples."""
+def run(
+    recipe: RecipeArgument,
+    data: DataOption = None,
+    work: WorkOption = None,
+    set_: SetOption = None,
+    device: DeviceOption = None,
+    budget_minutes: BudgetOption = None,
+    max_minutes: MaxOption = None,
+    tokenizer: TokenizerOption = None,
+) -> None:
+    """Do what is missing of a recipe, in order: prepare, teacher, distill, latent, score, energy."""
+    from latentmt.pipeline import load_recipe
+    from latentmt.pipeline import run as run_recipe
+    from latentmt.train.loop import halting
+    from latentmt.train.ranks import joined
+
+    loaded, folders = load_recipe(recipe, set_ or ()), (_data_folder(recipe, data), _work_folder(recipe, work))
+    with joined(device) as ranks, halting(max_minutes) as halt:
+        run_recipe(loaded, *folders, ranks=ranks, halt=halt, budget_minutes=budget_minutes, tokenizer=tokenizer)
+
+
+@app.command()
+def train(
+    recipe: RecipeArgument,
+    stage: Annotated[Stage, typer.Option(help="What to train.")],
+    work: WorkOption = None,
+    set_: SetOption = None,
+    device: DeviceOption = None,
+    budget_minutes: BudgetOption = None,
+    max_minutes: MaxOption = None,
+) -> None:
+    """Train one stage of a recipe, or go on with it. Started by torchrun, on several processes."""
+    from latentmt.pipeline import load_recipe, train_stage
+    from latentmt.train.loop import halting
+    from latentmt.train.ranks import joined
+
+    loaded, folder = load_recipe(recipe, set_ or ()), _work_folder(recipe, work)
+    with joined(device) as ranks, halting(max_minutes) as halt:
+        train_stage(loaded, folder, stage.value, ranks=ranks, halt=halt, budget_minutes=budget_minutes)
+
+
+@app.command()
+def distill(
+    recipe: RecipeArgument, work: WorkOption = None, set_: SetOption = None, device: DeviceOption = None
+) -> None:
+    """Translate the training sources with the teacher, for the latent model to learn from."""
+    from latentmt.pipeline import distill_corpus, load_recipe
+    from latentmt.train.ranks import joined
+
+    with joined(device) as ranks:
+        distill_corpus(load_recipe(recipe, set_ or ()), _work_folder(recipe, work), ranks)
+
+
+@app.command()
+def translate(
+    model: ModelOption,
+    texts: Annotated[list[str] | None, typer.Argument(help="Sentences; without any, lines of standard input.")] = None,
+    method: MethodOption = None,
+    steps: Annotated[int, typer.Option(min=0, help="Refinement steps.")] = 1,
+    beam: Annotated[int, typer.Option(min=1, help="The teacher's beam.")] = 4,
+    device: DeviceOption = None,
+) -> None:
+    """Translate sentences, a line each."""
+    from latentmt.data.text import all_text, decode_lines
+    from latentmt.infer.translator import How, Translator, default_method
+    from latentmt.train.ranks import pick_device
+
+    translator = Translator.load(model, pick_device(device))
+    how = How(method.value if method else default_method(translator.methods), steps, beam)
+    lines = texts or list(all_text(decode_lines(sys.stdin.buffer, "standard input")))
+    for translation in translator.translate(lines, how):
+        print(translation.text)
+
+
+@app.command()
+def evaluate(
+    model: ModelOption,
+    src: Annotated[Path, typer.Option(help="Source sentences, a line each.")],
+    ref: Annotated[list[Path], typer.Option(help="References, a line each; may be given several times.")],
+    steps: Annotated[list[int] | None, typer.Option(min=0, help="Refinement steps to try; default 1 and 4.")] = None,
+    device: DeviceOption = None,
+) -> None:
+    """Measure every method a model has on a test set."""
+    from latentmt.display import output
+    from latentmt.infer.translator import Translator
+    from latentmt.measure.evaluate import evaluate as evaluate_translator
+    from latentmt.measure.evaluate import read_texts
+    from latentmt.train.ranks import pick_device
+
+    references = [read_texts(path) for path in ref]
+    translator = Translator.load(model, pick_device(device))
+    evaluate_translator(translator, read_texts(src), references, steps or [1, 4], output())
+
+
+@app.command()
+def inspect(path: Annotated[Path, typer.Argument(help="A corpus or a model.")]) -> None:
+    """Show what a corpus or a model is, after checking that its files are whole."""
     from latentmt.display import output
     from latentmt.inspection import show
 

@@ -1,4 +1,4 @@
-"""What a corpus is, shown to a person: counts, what was dropped and why, lengths, packing, samples."""
+"""What a corpus or a model is, shown to a person; every file is compared with its hash first."""
 
 from __future__ import annotations
 
@@ -9,18 +9,39 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from latentmt.bundle import Bundle, load_bundle
 from latentmt.data.corpus import Corpus, Split
 from latentmt.data.pack import pack
 from latentmt.display import table
+from latentmt.errors import UserError
 
 _PACKING_SEED = 0  # which pairs share a row changes no number shown here
 
 
 def show(path: Path, console: Console) -> None:
-    """Print what there is at `path`, after comparing every file with its hash."""
-    corpus = Corpus.load(path)
-    corpus.verify()
-    _show_corpus(corpus, console)
+    """Print what there is at `path`."""
+    if (path / "format.json").exists():
+        _show_bundle(load_bundle(path), console)
+    elif (path / "manifest.json").exists():
+        corpus = Corpus.load(path)
+        corpus.verify()
+        _show_corpus(corpus, console)
+    else:
+        raise UserError(f"{path}: neither a corpus (manifest.json) nor a model (format.json)")
+
+
+def _show_bundle(bundle: Bundle, console: Console) -> None:
+    about = bundle.about
+    console.print(
+        f"{about.kind} {about.fingerprint[:12]}, format {about.format}, {' → '.join(bundle.config.languages)}, "
+        f"{bundle.tokenizer.size:,} pieces, written by latentmt {about.package}"
+    )
+    if about.latent:
+        console.print(f"belongs to the latent model {about.latent[:12]}")
+    parts = [*about.parameters.items(), ("all", sum(about.parameters.values()))]
+    console.print(table("Parameters", ["part", "parameters"], parts))
+    console.print(table("Facts", ["", "value"], [(name, str(value)) for name, value in about.facts.items()]))
+    console.print(table("Files", ["file", "bytes"], [(name, facts.bytes) for name, facts in about.files.items()]))
 
 
 def _show_corpus(corpus: Corpus, console: Console) -> None:

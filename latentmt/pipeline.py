@@ -1,22 +1,96 @@
-"""What spans stages: a recipe, and the folder in which its stages leave their results."""
+"""What spans stages: a recipe, the folder its stages leave their results in, and running what is missing.
+
+work/corpus          text as ids
+work/teacher         a bundle, and so on for the others
+work/distilled       the corpus with the teacher's translations as targets
+work/latent, work/score, work/energy
+work/training/<stage>   the state and the logs of a training run
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any, cast
 
-from latentmt.config import Section, load
+import torch
+from pydantic import Field
+
+from latentmt.bundle import Bundle, BundleConfig, Kind, load_bundle, read_format, save_bundle
+from latentmt.config import Section, load, to_tree
 from latentmt.data.corpus import Corpus
 from latentmt.data.prepare import DataConfig, prepare
 from latentmt.data.tokenizer import Tokenizer
+from latentmt.display import say
+from latentmt.distill import DistillConfig, distill
+from latentmt.errors import UserError
+from latentmt.infer.translator import How, Translator
+from latentmt.measure.quality import measure
+from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet
+from latentmt.models.latent import LatentConfig, LatentModel
+from latentmt.models.presets import parameter_counts, resolved
+from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.train.loop import Halt, Run, TrainConfig, Validation, run_identity
+from latentmt.train.ranks import Ranks
+from latentmt.train.tasks import DisplacementConfig, ElboConfig, FieldTask, LatentTask, Task, TeacherTask
+
+STAGES: tuple[Kind, ...] = ("teacher", "latent", "score", "energy")
+"""What is trained, in this order; each leaves a bundle of its kind."""
+
+Smoothing = Annotated[float, Field(ge=0, lt=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherStage(Section):
+    """The autoregressive teacher."""
+
+    model: TeacherConfig
+    train: TrainConfig
+    smoothing: Smoothing = 0.1
+    """Label smoothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentStage(Section):
+    """The latent-variable model."""
+
+    model: LatentConfig
+    train: TrainConfig
+    smoothing: Smoothing = 0.1
+    """Label smoothing of the reconstruction."""
+    elbo: ElboConfig = field(default_factory=ElboConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldStage(Section):
+    """A learned field, score or energy."""
+
+    model: FieldConfig
+    train: TrainConfig
+    displacement: DisplacementConfig = field(default_factory=DisplacementConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Section):
-    """Everything that decides what is built, but for paths and devices."""
+    """Everything that decides what is built, but for paths and devices. A stage that is not named is not built."""
 
     data: DataConfig
+    teacher: TeacherStage | None = None
+    distill: DistillConfig | None = None
+    """If named, the latent model learns from the teacher's translations."""
+    latent: LatentStage | None = None
+    score: FieldStage | None = None
+    energy: FieldStage | None = None
+
+    def __post_init__(self) -> None:
+        for kind, stage in (("score", self.score), ("energy", self.energy)):
+            if stage and stage.model.kind != kind:
+                raise ValueError(f"{kind}.model.kind is {stage.model.kind}")
+        if self.distill and not self.teacher:
+            raise ValueError("distill needs a teacher")
+        if (self.score or self.energy) and not self.latent:
+            raise ValueError("a field needs a latent model")
 
 
 def recipe_file(path: Path) -> Path:
@@ -38,3 +112,210 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 def prepare_corpus(recipe: Recipe, data: Path, work: Path, tokenizer: Path | None = None) -> tuple[Corpus, bool]:
     """The corpus of a recipe in its work folder, and whether it had to be written."""
     return prepare(recipe.data, data, work / "corpus", Tokenizer.load(tokenizer) if tokenizer else None)
+
+
+def run(
+    recipe: Recipe,
+    data: Path,
+    work: Path,
+    *,
+    ranks: Ranks,
+    halt: Halt,
+    budget_minutes: float | None = None,
+    tokenizer: Path | None = None,
+) -> bool:
+    """Do what is missing, in order; True if all is done, False if a halt ended it. A budget is for each stage."""
+    if ranks.first:
+        _, written = prepare_corpus(recipe, data, work, tokenizer)
+        say(f"{work / 'corpus'}: {'written' if written else 'nothing changed'}")
+    ranks.wait()
+    for stage in STAGES:
+        if ranks.any(halt.wanted()):
+            return False
+        if stage == "latent" and recipe.distill:
+            distill_corpus(recipe, work, ranks)
+        if getattr(recipe, stage) and not train_stage(
+            recipe, work, stage, ranks=ranks, halt=halt, budget_minutes=budget_minutes
+        ):
+            return False
+    return True
+
+
+def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks) -> Corpus:
+    """The corpus with the teacher's translations as targets."""
+    if not recipe.distill:
+        raise UserError("the recipe has no distill section")
+    corpus = Corpus.load(work / "corpus")
+    teacher = _bundle(work, "teacher", corpus, ranks)
+    distilled, facts = distill(
+        cast(Teacher, teacher.network),
+        corpus,
+        work / "distilled",
+        recipe.distill,
+        teacher_hash=teacher.about.fingerprint,
+        device=ranks.device,
+        rank=ranks.rank,
+        ranks=ranks.count,
+        barrier=ranks.wait,
+    )
+    if ranks.first:
+        kept = f"{facts.replaced:,} of {facts.pairs:,} pairs kept their reference"
+        say(f"{distilled.folder}: {'written' if facts.translated else 'nothing changed'}; {kept}")
+    return distilled
+
+
+def train_stage(
+    recipe: Recipe, work: Path, stage: Kind, *, ranks: Ranks, halt: Halt, budget_minutes: float | None = None
+) -> bool:
+    """Train one stage and write its bundle, unless that is there; True once it is."""
+    plan = _plan(recipe, work, stage, ranks)
+    identity = run_identity(stage, plan.train, plan.identity)
+    if steps := _trained(work / stage, identity):
+        if ranks.first:
+            say(f"{work / stage}: nothing changed")
+            if steps != plan.train.steps and budget_minutes is None:
+                say(f"WARNING: {work / stage} was trained for {steps:,} steps; the recipe says {plan.train.steps:,}")
+        return True
+    if ranks.first:
+        counts = parameter_counts(plan.task.network)
+        parts = ", ".join(f"{part} {count:,}" for part, count in counts.items())
+        say(f"{stage}: {sum(counts.values()):,} parameters ({parts})")
+    try:
+        training = Run(
+            stage,
+            plan.task,
+            plan.corpus.split("train"),
+            plan.corpus.split("dev"),
+            plan.corpus.manifest.row_width,
+            plan.train,
+            work / "training" / stage,
+            plan.identity,
+            ranks,
+            plan.validate,
+        )
+        outcome = training.train(halt, budget_minutes)
+    except torch.OutOfMemoryError:
+        raise UserError(f"{stage}: a batch does not fit into the GPU's memory; raise {stage}.train.parts") from None
+    if outcome.finished and ranks.first:
+        progress = outcome.progress
+        facts = {"run": identity, "steps": progress.step, "tokens": progress.tokens, "skipped": progress.skipped}
+        facts |= {f"dev {name}": round(value, 4) for name, value in outcome.metrics.items()}
+        save_bundle(work / stage, plan.bundle, plan.corpus.tokenizer, outcome.weights, latent=plan.latent, facts=facts)
+        say(f"{work / stage}: written")
+    ranks.wait()
+    return outcome.finished
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What it takes to train a stage."""
+
+    task: Task
+    corpus: Corpus
+    train: TrainConfig
+    bundle: BundleConfig
+    identity: Mapping[str, Any]
+    """What decides the result, beside the training configuration."""
+    validate: Callable[[], Validation]
+    latent: str | None = None
+    """The fingerprint of the latent model that a field belongs to."""
+
+
+def _plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> _Plan:
+    settings = getattr(recipe, stage)
+    if not settings:
+        raise UserError(f"the recipe has no {stage} section")
+    distilled = stage != "teacher" and recipe.distill is not None
+    corpus = Corpus.load(work / ("distilled" if distilled else "corpus"))
+    if distilled and corpus.manifest.sources.get("teacher") != read_format(work / "teacher").fingerprint:
+        raise UserError(f"{corpus.folder}: is not by the teacher in {work / 'teacher'}; distil again")
+    texts: dict[str, Any] = {"languages": corpus.manifest.languages, "rules": corpus.manifest.rules}
+    identity = {
+        "corpus": corpus.manifest.fingerprint,
+        "tokenizer": corpus.manifest.tokenizer,
+        "stage": _deciding(settings),
+    }
+    torch.manual_seed(settings.train.seed)  # the initial weights
+    if stage == "teacher":
+        teacher = Teacher(settings.model, corpus.tokenizer.size)
+        return _Plan(
+            TeacherTask(teacher, settings.smoothing),
+            corpus,
+            settings.train,
+            BundleConfig(**texts, teacher=settings.model),
+            identity,
+            _validation(corpus, teacher=teacher, ways=[How("teacher", beam=1)]),
+        )
+    if stage == "latent":
+        latent = LatentModel(settings.model, corpus.tokenizer.size)
+        return _Plan(
+            LatentTask(latent, settings.smoothing, settings.elbo),
+            corpus,
+            settings.train,
+            BundleConfig(**texts, latent=settings.model),
+            identity,
+            _validation(corpus, latent=latent, ways=[How("prior"), How("delta", 1)]),
+        )
+    frozen = _bundle(work, "latent", corpus, ranks)
+    latent, config = cast(LatentModel, frozen.network), cast(LatentConfig, frozen.config.latent)
+    bundle = BundleConfig(**texts, latent=config, field=settings.model)
+    net = cast(ScoreNet | EnergyNet, bundle.network(corpus.tokenizer.size))
+    return _Plan(
+        FieldTask(net, latent, settings.displacement),
+        corpus,
+        settings.train,
+        bundle,
+        identity | {"latent": frozen.about.fingerprint},
+        _validation(corpus, latent=latent, fields={stage: net}, ways=[How("prior"), How(stage, 1), How("delta", 1)]),
+        latent=frozen.about.fingerprint,
+    )
+
+
+def _deciding(settings: TeacherStage | LatentStage | FieldStage) -> dict[str, Any]:
+    """A stage's settings but for how it is trained, its size written out."""
+    tree = to_tree(settings)
+    del tree["train"]
+    return tree | {"model": to_tree(resolved(settings.model))}
+
+
+def _bundle(work: Path, stage: Kind, corpus: Corpus, ranks: Ranks) -> Bundle:
+    """What an earlier stage left, if it speaks the corpus's pieces."""
+    if not (work / stage / "format.json").exists():
+        raise UserError(f"{work / stage}: not there yet; train that stage first")
+    bundle = load_bundle(work / stage, ranks.device, stage)
+    if bundle.tokenizer.fingerprint != corpus.manifest.tokenizer:
+        raise UserError(f"{work / stage}: has another tokenizer than {corpus.folder}; train that stage again")
+    return bundle
+
+
+def _trained(folder: Path, identity: str) -> int:
+    """How many steps the bundle in a folder was trained for; 0 if it is not the one of this run."""
+    try:
+        facts = read_format(folder).facts
+    except UserError:
+        return 0
+    return int(facts["steps"]) if facts.get("run") == identity else 0
+
+
+VALIDATION_SENTENCES = 500
+SHOWN = 2
+
+
+def _validation(corpus: Corpus, *, ways: Sequence[How], **networks: Any) -> Callable[[], Validation]:
+    """A look at the development set in several ways: BLEU of each, repetitions of the first, and translations."""
+
+    pairs = corpus.text("dev")[:VALIDATION_SENTENCES]
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+
+    def look() -> Validation:
+        translator = Translator(corpus.tokenizer, corpus.manifest.rules, **networks)
+        metrics: dict[str, float] = {}
+        samples = [f"  source     {pair.source}\n  reference  {pair.target}" for pair in pairs[:SHOWN]]
+        for way in ways:
+            done = translator.translate(sources, way)
+            quality = measure([one.text for one in done], [one.ids for one in done], [references])
+            metrics |= {f"BLEU {way}": quality.bleu.value} | ({} if metrics else {"repeats": quality.repeats})
+            samples = [f"{shown}\n  {way!s:<10} {one.text}" for shown, one in zip(samples, done, strict=False)]
+        return Validation(metrics, "\n".join(samples))
+
+    return look

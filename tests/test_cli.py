@@ -71,8 +71,22 @@ def test_mistakes_are_one_line(tmp_path: Path, recipe: Path) -> None:
     assert "nowhere: no such folder" in refused("prepare", recipe, "--data", tmp_path / "nowhere")
     assert "train.de: no such file" in refused("prepare", recipe, "--work", tmp_path)
     assert "missing.model: cannot be read" in refused("prepare", recipe, *data, "--tokenizer", "missing.model")
-    assert "not a corpus" in refused("inspect", tmp_path)
+    assert "neither a corpus (manifest.json) nor a model (format.json)" in refused("inspect", tmp_path)
     assert "there is a file" in refused("prepare", recipe, "--data", SAMPLE, "--work", recipe)
+
+
+def test_devices_that_are_not_there(tmp_path: Path, recipe: Path) -> None:
+    assert "--device tpu: expected cpu, cuda or cuda:<number>" in refused("run", recipe, "--device", "tpu")
+    assert "--device cuda:99: this machine has" in refused("run", recipe, "--device", "cuda:99")
+
+
+def test_names_on_the_command_line_are_the_packages_own() -> None:
+    from latentmt.cli import Method, Stage
+    from latentmt.infer.translator import METHODS
+    from latentmt.pipeline import STAGES
+
+    assert tuple(Stage) == STAGES
+    assert tuple(Method) == METHODS
 
 
 def test_a_full_disk_costs_nothing_that_was_there(tmp_path: Path, recipe: Path) -> None:

@@ -30,7 +30,7 @@ class LatentConfig(WithEncoder):
     """The latent-variable model's size."""
 
     sizes: ClassVar = {
-        "tiny": TransformerSize(d_model=128, d_filter=512, layers=2, heads=4, encoder_layers=2, dropout=0.1),
+        "tiny": TransformerSize(d_model=128, d_filter=256, layers=2, heads=4, encoder_layers=2, dropout=0.1),
         "small": TransformerSize(d_model=256, d_filter=1024, layers=3, heads=4, encoder_layers=5, dropout=0.1),
         "base": TransformerSize(d_model=512, d_filter=2048, layers=6, heads=8, encoder_layers=6, dropout=0.1),
     }

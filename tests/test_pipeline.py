@@ -1,0 +1,111 @@
+"""The whole road, from text to measured translations, as a person would walk it; small, but nothing left out."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from latentmt.bundle import read_format
+from latentmt.data.corpus import Corpus
+
+RECIPE = """
+data:
+  languages: [de, en]
+  train: [{source: [train.de], target: [train.en]}]
+  dev: {source: [dev.de], target: [dev.en]}
+  tokenizer: {vocabulary: 700}
+teacher:
+  model: &size {preset: tiny, d_model: 64, d_filter: 128, dropout: 0}
+  train: &train
+    {steps: 160, batch_rows: 16, rate: 6e-3, warmup: 30, schedule: linear, average: 0.9, report_every: 40,
+     validate_every: 160, save_every: 80}
+distill: {beam: {beam: 2, max_ratio: 1, max_extra: 12}}
+latent: {model: *size, train: *train, elbo: {budget: 0.5, budget_floor: 0.1}}
+score:
+  model: &field {kind: score, preset: tiny, d_model: 64, d_filter: 128, dropout: 0}
+  train: &short {steps: 20, batch_rows: 8, rate: 1e-3, warmup: 5, report_every: 10}
+energy: {model: {kind: energy, preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}, train: *short}
+"""
+
+
+def latentmt(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "latentmt", *map(str, arguments)],
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_from_text_to_measured_translations(tmp_path: Path) -> None:
+    text, work = tmp_path / "text", tmp_path / "work"
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    latentmt("numbers", text, "--train", 2500, "--dev", 40, "--test", 40)
+    first = latentmt("run", recipe, "--data", text, "--work", work)
+    for stage in ("teacher", "latent", "score", "energy"):
+        assert f"{stage}: written" in first.stderr
+        assert read_format(work / stage).kind == stage
+    for shown in ("parameters (", "tokens/s", "kl ", "cosine ", "BLEU L=0", "BLEU delta-1", "  source     "):
+        assert shown in first.stderr
+
+    again = latentmt("run", recipe, "--data", text, "--work", work)
+    assert again.stderr.count("nothing changed") == 6
+
+    corpus, distilled = Corpus.load(work / "corpus"), Corpus.load(work / "distilled")
+    assert len(corpus.split("train")) == len(distilled.split("train")) == 2500
+    assert (corpus.split("train").source.ids == distilled.split("train").source.ids).all()
+    assert read_format(work / "score").latent == read_format(work / "latent").fingerprint
+
+    references = [option for style in ("british", "american") for option in ("--ref", text / f"test.{style}.en")]
+    measured = latentmt("evaluate", "--model", work, "--src", text / "test.de", *references, "--steps", 1)
+    results = json.loads(measured.stdout.splitlines()[-1])["results"]
+    assert set(results) == {"teacher beam 1", "teacher beam 4", "L=0", "delta-1", "score-1", "energy-1"}
+    assert results["teacher beam 1"]["bleu"]["value"] > 30  # it has learnt something
+    assert results["delta-1"]["bleu"]["value"] > 5
+    assert "tok:13a" in results["L=0"]["bleu"]["signature"]
+    assert "case:lc" in results["L=0"]["bleu_lc_intl"]["signature"]
+
+    sources = (text / "test.de").read_text().splitlines()[:5]
+    lines = latentmt("translate", "--model", work, "--method", "delta", text="".join(f"{s}\n" for s in sources))
+    assert len(lines.stdout.splitlines()) == 5
+    assert latentmt("translate", "--model", work, "--method", "delta", *sources).stdout == lines.stdout
+    assert "latent_input" in latentmt("inspect", work / "latent").stdout
+
+    for command, given, message in (
+        (("translate", "--model", work), b"gut\n\xff\n", "standard input, line 2: invalid UTF-8 at byte 1"),
+        (("translate", "--model", tmp_path), b"", "no model (neither latent/ nor teacher/ holds a bundle)"),
+        (("evaluate", "--model", work, "--src", recipe, "--ref", text / "dev.en"), b"", "they must be equally many"),
+        (("train", recipe, "--work", tmp_path, "--stage", "teacher"), b"", "not a corpus"),
+    ):
+        arguments = [sys.executable, "-m", "latentmt", *map(str, command)]
+        done = subprocess.run(arguments, input=given, capture_output=True, check=False)
+        assert done.returncode == 1
+        assert done.stderr.decode().count("\n") == 1
+        assert message in done.stderr.decode()
+
+    # A corpus with other pieces is not fed to models that learnt these.
+    latentmt(
+        "prepare",
+        recipe,
+        "--data",
+        text,
+        "--work",
+        work,
+        "--set",
+        "data.tokenizer.seed=2",
+        "--set",
+        "data.tokenizer.sample=1000",
+    )
+    for command in (
+        ("distill", recipe, "--work", work),
+        ("train", recipe, "--work", work, "--stage", "score", "--set", "distill=null"),
+    ):
+        done = subprocess.run([sys.executable, "-m", "latentmt", *map(str, command)], capture_output=True, check=False)
+        assert done.returncode == 1
+        assert b"has another tokenizer than" in done.stderr

@@ -100,7 +100,8 @@ def prepare(
     """Clean and encode a recipe's text into a corpus on disk."""
     from latentmt.display import output, say
     from latentmt.inspection import show_dropped
-    from latentmt.pipeline import load_recipe, prepare_corpus
+    from latentmt.pipeline import prepare_corpus
+    from latentmt.recipe import load_recipe
 
     corpus, written = prepare_corpus(
         load_recipe(recipe, set_ or ()), _data_folder(recipe, data), _work_folder(recipe, work), tokenizer
@@ -122,9 +123,9 @@ def run(
     tokenizer: TokenizerOption = None,
 ) -> None:
     """Do what is missing of a recipe, in order: prepare, teacher, distill, latent, score, energy."""
-    from latentmt.pipeline import load_recipe
     from latentmt.pipeline import run as run_recipe
-    from latentmt.train.loop import halting
+    from latentmt.recipe import load_recipe
+    from latentmt.train.halt import halting
     from latentmt.train.ranks import joined
 
     loaded, folders = load_recipe(recipe, set_ or ()), (_data_folder(recipe, data), _work_folder(recipe, work))
@@ -143,8 +144,9 @@ def train(
     max_minutes: MaxOption = None,
 ) -> None:
     """Train one stage of a recipe, or go on with it. Started by torchrun, on several processes."""
-    from latentmt.pipeline import load_recipe, train_stage
-    from latentmt.train.loop import halting
+    from latentmt.pipeline import train_stage
+    from latentmt.recipe import load_recipe
+    from latentmt.train.halt import halting
     from latentmt.train.ranks import joined
 
     loaded, folder = load_recipe(recipe, set_ or ()), _work_folder(recipe, work)
@@ -157,7 +159,8 @@ def distill(
     recipe: RecipeArgument, work: WorkOption = None, set_: SetOption = None, device: DeviceOption = None
 ) -> None:
     """Translate the training sources with the teacher, for the latent model to learn from."""
-    from latentmt.pipeline import distill_corpus, load_recipe
+    from latentmt.pipeline import distill_corpus
+    from latentmt.recipe import load_recipe
     from latentmt.train.ranks import joined
 
     with joined(device) as ranks:
@@ -215,7 +218,7 @@ def inspect(path: Annotated[Path, typer.Argument(help="A corpus or a model.")]) 
 
 
 def _data_folder(recipe: Path, data: Path | None) -> Path:
-    from latentmt.pipeline import recipe_file
+    from latentmt.recipe import recipe_file
 
     folder = data or recipe_file(recipe).parent
     if not folder.is_dir():
@@ -224,7 +227,7 @@ def _data_folder(recipe: Path, data: Path | None) -> Path:
 
 
 def _work_folder(recipe: Path, work: Path | None) -> Path:
-    from latentmt.pipeline import recipe_name
+    from latentmt.recipe import recipe_name
 
     return work or Path("runs") / recipe_name(recipe)
 

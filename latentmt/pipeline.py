@@ -1,4 +1,4 @@
-"""What spans stages: a recipe, the folder its stages leave their results in, and running what is missing.
+"""What spans stages: the folder a recipe's stages leave their results in, and running what is missing.
 
 work/corpus          text as ids
 work/teacher         a bundle, and so on for the others
@@ -10,103 +10,34 @@ work/training/<stage>   the state and the logs of a training run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import torch
-from pydantic import Field
 
 from latentmt.bundle import Bundle, BundleConfig, Kind, load_bundle, read_format, save_bundle
-from latentmt.config import Section, load, to_tree
+from latentmt.config import to_tree
 from latentmt.data.corpus import Corpus
-from latentmt.data.prepare import DataConfig, prepare
+from latentmt.data.prepare import prepare
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.display import say
-from latentmt.distill import DistillConfig, distill
+from latentmt.distill import distill
 from latentmt.errors import UserError
 from latentmt.infer.translator import How, Translator
 from latentmt.measure.quality import measure
-from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet
+from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.presets import parameter_counts, resolved
-from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.train.loop import Halt, Run, TrainConfig, Validation, run_identity
+from latentmt.models.teacher import Teacher
+from latentmt.recipe import FieldStage, LatentStage, Recipe, TeacherStage
+from latentmt.train.halt import Halt
+from latentmt.train.loop import Run, TrainConfig, Validation, run_identity
 from latentmt.train.ranks import Ranks
-from latentmt.train.tasks import DisplacementConfig, ElboConfig, FieldTask, LatentTask, Task, TeacherTask
+from latentmt.train.tasks import FieldTask, LatentTask, Task, TeacherTask
 
 STAGES: tuple[Kind, ...] = ("teacher", "latent", "score", "energy")
 """What is trained, in this order; each leaves a bundle of its kind."""
-
-Smoothing = Annotated[float, Field(ge=0, lt=1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TeacherStage(Section):
-    """The autoregressive teacher."""
-
-    model: TeacherConfig
-    train: TrainConfig
-    smoothing: Smoothing = 0.1
-    """Label smoothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LatentStage(Section):
-    """The latent-variable model."""
-
-    model: LatentConfig
-    train: TrainConfig
-    smoothing: Smoothing = 0.1
-    """Label smoothing of the reconstruction."""
-    elbo: ElboConfig = field(default_factory=ElboConfig)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FieldStage(Section):
-    """A learned field, score or energy."""
-
-    model: FieldConfig
-    train: TrainConfig
-    displacement: DisplacementConfig = field(default_factory=DisplacementConfig)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe(Section):
-    """Everything that decides what is built, but for paths and devices. A stage that is not named is not built."""
-
-    data: DataConfig
-    teacher: TeacherStage | None = None
-    distill: DistillConfig | None = None
-    """If named, the latent model learns from the teacher's translations."""
-    latent: LatentStage | None = None
-    score: FieldStage | None = None
-    energy: FieldStage | None = None
-
-    def __post_init__(self) -> None:
-        for kind, stage in (("score", self.score), ("energy", self.energy)):
-            if stage and stage.model.kind != kind:
-                raise ValueError(f"{kind}.model.kind is {stage.model.kind}")
-        if self.distill and not self.teacher:
-            raise ValueError("distill needs a teacher")
-        if (self.score or self.energy) and not self.latent:
-            raise ValueError("a field needs a latent model")
-
-
-def recipe_file(path: Path) -> Path:
-    """A recipe is a YAML file, or a folder that holds `recipe.yaml`."""
-    return path / "recipe.yaml" if path.is_dir() else path
-
-
-def recipe_name(path: Path) -> str:
-    """What a recipe is called: its folder's name, or its file's where that is not `recipe.yaml`."""
-    file = recipe_file(path).resolve()
-    return file.parent.name if file.name == "recipe.yaml" else file.stem
-
-
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read and check a recipe."""
-    return load(recipe_file(path), Recipe, overrides)
 
 
 def prepare_corpus(recipe: Recipe, data: Path, work: Path, tokenizer: Path | None = None) -> tuple[Corpus, bool]:

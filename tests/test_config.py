@@ -7,7 +7,7 @@ from pydantic import Field
 
 from latentmt.config import Section, from_tree, load, to_tree, to_yaml
 from latentmt.errors import UserError
-from latentmt.pipeline import Recipe, load_recipe, recipe_name
+from latentmt.recipe import Recipe, load_recipe, recipe_name
 
 RECIPES = sorted(Path(__file__).parent.parent.glob("recipes/*/recipe.yaml"))
 

@@ -9,14 +9,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import torch
@@ -29,6 +25,7 @@ from latentmt.data.pack import pack
 from latentmt.data.tokens import Pairs
 from latentmt.display import say
 from latentmt.errors import UserError
+from latentmt.train.halt import Halt
 from latentmt.train.ranks import Ranks
 from latentmt.train.report import Reporter
 from latentmt.train.schedule import Schedule, ema_decay, learning_rate, step_seed
@@ -74,17 +71,6 @@ class TrainConfig(Section):
     """Steps between looks at the development set."""
     save_every: Annotated[int, Field(ge=1)] = 1000
     """Steps between saved states."""
-
-
-class Halt:
-    """Whether it is time to save and leave: a deadline has passed, or somebody asked."""
-
-    def __init__(self, minutes: float | None = None) -> None:
-        self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
-        self.asked = threading.Event()
-
-    def wanted(self) -> bool:
-        return self.asked.is_set() or (self._deadline is not None and time.monotonic() > self._deadline)
 
 
 @dataclass(frozen=True)
@@ -343,21 +329,3 @@ def run_identity(name: str, config: TrainConfig, identity: Mapping[str, Any]) ->
         del tree[only_watching]
     whole = {**identity, "name": name, "train": tree}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
-
-
-@contextmanager
-def halting(minutes: float | None = None) -> Iterator[Halt]:
-    """A halt after some minutes, or when SIGTERM or Ctrl-C asks for it; a second Ctrl-C leaves at once."""
-    halt = Halt(minutes)
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if halt.asked.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        halt.asked.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield halt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from latentmt.data.numbers import Sizes, write_numbers
-from latentmt.pipeline import load_recipe, prepare_corpus
+from latentmt.pipeline import prepare_corpus
+from latentmt.recipe import load_recipe
 
 RECIPE = """
 data:

@@ -16,8 +16,10 @@ from safetensors.torch import load_file
 
 from latentmt.data.tokens import Pairs
 from latentmt.errors import UserError
-from latentmt.pipeline import STAGES, load_recipe, train_stage
-from latentmt.train.loop import CALIBRATION, Halt, Run
+from latentmt.pipeline import STAGES, train_stage
+from latentmt.recipe import load_recipe
+from latentmt.train.halt import Halt
+from latentmt.train.loop import CALIBRATION, Run
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import Stepper
 

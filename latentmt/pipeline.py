@@ -1,8 +1,8 @@
 """What spans stages: the folder a recipe's stages leave their results in, and running what is missing.
 
-work/corpus          text as ids
-work/teacher         a bundle, and so on for the others
-work/distilled       the corpus with the teacher's translations as targets
+work/corpus             text as ids
+work/teacher            a bundle, and so on for the others
+work/distilled          the corpus with the teacher's translations as targets
 work/latent, work/score, work/energy
 work/training/<stage>   the state and the logs of a training run
 """

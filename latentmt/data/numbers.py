@@ -5,7 +5,7 @@ and an American one. They differ in spelling, in words, in the "and" of numbers 
 The German never says which is wanted, so a model that chooses each place by itself mixes the two. Numbers and
 clauses are reordered between the languages, and training, dev and test data share no number from 1000 on.
 
-This module makes text and writes files. It knows nothing of pieces, ids or models. Half of it is its lexicon.
+This module makes text and writes files. It knows nothing of pieces, ids or models.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ _THINGS = _things("""
 _LEAST = {"number": 0, "amount": 2, "goods": 1}
 """The slots that hold a number, and the least it may be.
 
-`number` stands for itself ("Zimmer eins"), `amount` counts a plural of the carrier, `goods` counts coloured
+`number` stands for itself ("Wohnung Nummer eins"), `amount` counts a plural of the carrier, `goods` counts coloured
 things in the accusative.
 """
 

@@ -209,6 +209,25 @@ def evaluate(
 
 
 @app.command()
+def health(
+    model: ModelOption,
+    corpus: Annotated[Path | None, typer.Option(help="Default: `corpus` in the model's folder.")] = None,
+    device: DeviceOption = None,
+) -> None:
+    """Look at a latent model after a short run, before a long one: is it worth refining? Exit code 1 if not."""
+    from latentmt.data.corpus import Corpus
+    from latentmt.display import output
+    from latentmt.infer.translator import Translator
+    from latentmt.measure.health import health as checks_of
+    from latentmt.measure.health import show_health
+    from latentmt.train.ranks import pick_device
+
+    translator = Translator.load(model, pick_device(device))
+    if not show_health(checks_of(translator, Corpus.load(corpus or model / "corpus")), output()):
+        raise typer.Exit(1)
+
+
+@app.command()
 def inspect(path: Annotated[Path, typer.Argument(help="A corpus or a model.")]) -> None:
     """Show what a corpus or a model is, after checking that its files are whole."""
     from latentmt.display import output

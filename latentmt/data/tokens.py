@@ -67,6 +67,12 @@ class Tokens:
     def to(self, device: torch.device | str) -> Tokens:
         return Tokens(self.ids.to(device, non_blocking=True), self.layout.to(device))
 
+    def copy_(self, other: Tokens) -> None:
+        """Take over the other's tokens, which are laid out in the same shape."""
+        self.ids.copy_(other.ids, non_blocking=True)
+        self.layout.segment.copy_(other.layout.segment, non_blocking=True)
+        self.layout.position.copy_(other.layout.position, non_blocking=True)
+
     def split(self, parts: int) -> list[Tokens]:
         """The rows in equal parts, in order."""
         cut = (tensor.chunk(parts) for tensor in (self.ids, self.layout.segment, self.layout.position))
@@ -86,6 +92,11 @@ class Pairs:
 
     def to(self, device: torch.device | str) -> Pairs:
         return Pairs(self.source.to(device), self.target.to(device))
+
+    def copy_(self, other: Pairs) -> None:
+        """Take over the other's pairs, which are laid out in the same shape."""
+        self.source.copy_(other.source)
+        self.target.copy_(other.target)
 
     def split(self, parts: int) -> list[Pairs]:
         """The rows in equal parts, in order."""

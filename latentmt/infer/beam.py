@@ -1,9 +1,9 @@
 """Beam search for the teacher: batched, with cached keys and values. It knows nothing of text.
 
-Every sentence keeps `beam` live hypotheses and the best finished one. Of the 2 · beam best continuations those that
-end within the first `beam` are finished, the best others live on. A sentence is done when `beam` of its hypotheses
-have finished, when no live one can beat its best, or when it has reached its longest length. One hypothesis is
-greedy decoding.
+Every sentence keeps `beam` live hypotheses, which share its source and its cache, and the best finished one. Of the
+2 · beam best continuations those that end within the first `beam` are finished, the best others live on. A sentence
+is done when `beam` of its hypotheses have finished, when no live one can beat its best, or when it has reached its
+longest length. One hypothesis is greedy decoding.
 
 The device is asked only now and then who is done; done sentences are then taken out of the batch, so that long
 ones do not hold it back. Hypotheses are counted as sentences are everywhere: EOS is part of the length.
@@ -128,8 +128,6 @@ class _Beams:
 
     def select(self, rows: Int[Tensor, " n"]) -> _Beams:
         """The named sentences."""
-        beam = self.ids.shape[1]
-        of_hypotheses = (rows[:, None] * beam + torch.arange(beam, device=rows.device)).flatten()
         return _Beams(
             sentence=self.sentence.index_select(0, rows),
             limit=self.limit.index_select(0, rows),
@@ -138,8 +136,8 @@ class _Beams:
             best=self.best.select(rows),
             ended=self.ended.index_select(0, rows),
             done=self.done.index_select(0, rows),
-            memory=self.memory.select(of_hypotheses),
-            cache=Cache(self.cache.keys_values.index_select(2, of_hypotheses)),
+            memory=self.memory.select(rows),
+            cache=self.cache.select(rows),
         )
 
 
@@ -186,27 +184,23 @@ def _start(teacher: Teacher, source: Tokens, config: BeamConfig, width: int) -> 
         best=_Best(ids[:, 0], none, worst, worst, none > 0),
         ended=none,
         done=none > 0,
-        memory=teacher.decoder_stack.remember(encoded).repeat(beam),
-        cache=teacher.cache(rows * beam, width),
+        memory=teacher.decoder_stack.remember(encoded),
+        cache=teacher.cache(rows, beam, width),
     )
 
 
 def _advance(teacher: Teacher, beams: _Beams, position: int, place: Int[Tensor, ""], penalty: float) -> _Beams:
     """Add the token at `position` (`place`, on the device) to every hypothesis. Nothing here waits for the device."""
-    rows, beam, _ = beams.ids.shape
-    length = position + 1
-    room = min(-(-length // _CACHE_GROWTH) * _CACHE_GROWTH, beams.cache.keys_values.shape[4])
-    cache = Cache(beams.cache.keys_values[:, :, :, :, :room])
-    logits = teacher.step(beams.ids[:, :, position].flatten(), cache, beams.memory, place)
+    beam, length = beams.ids.shape[1], position + 1
+    cache = beams.cache.first(-(-length // _CACHE_GROWTH) * _CACHE_GROWTH)
+    logits = teacher.step(beams.ids[:, :, position], cache, beams.memory, place)
     scores, parent, token = _candidates(logits, beams.log_prob)
     ends = token == EOS
-    hypotheses = beams.ids.flatten(0, 1)
-    first = torch.arange(0, rows * beam, beam, device=token.device)
 
     # What ends here has the same length in every beam, so that the most likely one is the best one.
     ending = scores[:, :beam].masked_fill(~ends[:, :beam], -torch.inf)
     log_prob, which = ending.max(1)
-    finished = hypotheses.index_select(0, first + parent.gather(1, which[:, None])[:, 0])
+    finished = _of(beams.ids, parent.gather(1, which[:, None]))[:, 0]
     finished[:, length] = EOS
     size = torch.full_like(beams.ended, length)
     candidate = _Best(finished, size, log_prob / length**penalty, log_prob, torch.ones_like(beams.done))
@@ -214,9 +208,9 @@ def _advance(teacher: Teacher, beams: _Beams, position: int, place: Int[Tensor, 
     ended = beams.ended + (ending > -torch.inf).sum(1)
 
     live, chosen = scores.masked_fill(ends, -torch.inf).topk(beam)
-    origin = (first[:, None] + parent.gather(1, chosen)).flatten()
+    origin = parent.gather(1, chosen)
     cache.reorder(origin)
-    ids = hypotheses.index_select(0, origin).view_as(beams.ids)
+    ids = _of(beams.ids, origin)
     ids[:, :, length] = token.gather(1, chosen)
 
     # Without any hypothesis that ended, the likeliest one so far has to do.
@@ -229,21 +223,26 @@ def _advance(teacher: Teacher, beams: _Beams, position: int, place: Int[Tensor, 
     return replace(beams, ids=ids, log_prob=live, best=best, ended=ended, done=done)
 
 
+def _of(ids: Int[Tensor, "b k w"], hypotheses: Int[Tensor, "b n"]) -> Int[Tensor, "b n w"]:
+    """The named hypotheses of each sentence."""
+    return ids.gather(1, hypotheses[:, :, None].expand(-1, -1, ids.shape[2]))
+
+
 def _candidates(
-    logits: Float[Tensor, "r v"], log_prob: Float[Tensor, "b k"]
+    logits: Float[Tensor, "b k v"], log_prob: Float[Tensor, "b k"]
 ) -> tuple[Float[Tensor, "b n"], Int[Tensor, "b n"], Int[Tensor, "b n"]]:
     """The 2 · k best continuations of each sentence, best first: log-probability, hypothesis continued, token.
 
     Of one hypothesis no more than its k best tokens and EOS can be needed, so the vocabulary is looked through
     once a hypothesis and not sorted.
     """
-    rows, beam = log_prob.shape
+    beam = log_prob.shape[1]
     logits = logits.to(log_prob.dtype)
-    normaliser = logits.logsumexp(1, keepdim=True)
-    logits[:, PAD] = -torch.inf  # no sentence has these; their share of the probability is lost, as it should be
-    logits[:, BOS] = -torch.inf
-    few = min(beam + 1, logits.shape[1])
-    values, tokens = logits.topk(few, dim=1)
-    total = log_prob[:, :, None] + (values - normaliser).view(rows, beam, few)
-    scores, index = total.flatten(1).topk(2 * beam, dim=1)
-    return scores, index // few, tokens.view(rows, -1).gather(1, index)
+    normaliser = logits.logsumexp(2, keepdim=True)
+    logits[:, :, PAD] = -torch.inf  # no sentence has these; their share of the probability is lost, as it should be
+    logits[:, :, BOS] = -torch.inf
+    few = min(beam + 1, logits.shape[2])
+    values, tokens = logits.topk(few)
+    total = log_prob[:, :, None] + (values - normaliser)
+    scores, index = total.flatten(1).topk(2 * beam)
+    return scores, index // few, tokens.flatten(1).gather(1, index)

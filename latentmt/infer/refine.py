@@ -88,6 +88,15 @@ def delta_field(model: LatentModel, source: Source, layout: Layout) -> Field:
 
 def net_field(net: ScoreNet | EnergyNet, source: Source, layout: Layout) -> Field:
     """A learned field. Source: the latent model's `encode(…)`."""
+    with torch.no_grad():
+        if isinstance(net, ScoreNet):
+            memory = _remember(net.stack, source, layout)
+            return torch.no_grad()(lambda z: net(z, layout, memory))
+    return _energy_field(net, source, layout)
+
+
+def _energy_field(net: EnergyNet, source: Source, layout: Layout) -> Field:
+    """An energy is differentiated inside, and autograd refuses tensors made in inference mode."""
     with _outside_inference_mode(), torch.no_grad():
         memory = _remember(net.stack, source, layout)
 
@@ -116,10 +125,7 @@ def _remember(stack: DecoderStack, source: Source, layout: Layout) -> Memory:
 
 
 def _outside_inference_mode() -> AbstractContextManager[object]:
-    """An energy is differentiated inside, and autograd refuses tensors made in inference mode.
-
-    Leaving that mode also switches gradients on; `no_grad` has to follow, or the energy keeps its graph.
-    """
+    """Leaving that mode also switches gradients on; `no_grad` has to follow, or the energy keeps its graph."""
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 
 

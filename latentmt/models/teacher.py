@@ -67,13 +67,13 @@ class Teacher(nn.Module):
         scores = self.embedding.log_prob(self.states(target, memory), target.ids)
         return scores.masked_fill(~target.layout.real, 0.0)
 
-    def cache(self, rows: int, width: int) -> Cache:
-        """Room for targets of up to `width` tokens, one a row."""
-        return self.decoder_stack.cache(rows, width)
+    def cache(self, rows: int, hypotheses: int, width: int) -> Cache:
+        """Room for targets of up to `width` tokens, several hypotheses of one target a row."""
+        return self.decoder_stack.cache(rows, hypotheses, width)
 
     def step(
-        self, previous: Int[Tensor, " r"], cache: Cache, memory: Memory, position: Int[Tensor, ""]
-    ) -> Float[Tensor, "r v"]:
+        self, previous: Int[Tensor, "r k"], cache: Cache, memory: Memory, position: Int[Tensor, ""]
+    ) -> Float[Tensor, "r k v"]:
         """Logits of the tokens at `position`, given the ids before them (BOS at 0); fills the cache there."""
-        x = self.embedding(previous[:, None], position.expand(len(previous), 1))
-        return self.logits(self.decoder_stack.step(x, cache, memory, position)[:, 0])
+        x = self.embedding(previous, position.expand(previous.shape))
+        return self.logits(self.decoder_stack.step(x, cache, memory, position))

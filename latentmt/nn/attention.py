@@ -57,13 +57,41 @@ class Memory:
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of the tokens so far, for every layer of one causal stack; written in place."""
+    """Keys and values of the tokens so far, for every layer of one causal stack; written in place.
 
-    keys_values: Float[Tensor, "layers 2 r h w e"]
+    A row may hold several hypotheses that go on side by side. At each position every hypothesis has a slot of its
+    own, and `seen` says whose slots it may attend to. So a hypothesis that continues another one takes over what
+    that one has seen, and no key or value is ever copied.
+    """
 
-    def reorder(self, rows: Int[Tensor, " r"]) -> None:
-        """Row i continues what row `rows[i]` began."""
-        self.keys_values.copy_(self.keys_values.index_select(2, rows))
+    keys_values: Float[Tensor, "layers 2 r h slots e"]
+    seen: Bool[Tensor, "r k slots"]
+
+    @property
+    def hypotheses(self) -> int:
+        """How many go on side by side in each row."""
+        return self.seen.shape[1]
+
+    def first(self, width: int) -> Cache:
+        """The slots of the first `width` positions; a view."""
+        slots = width * self.hypotheses
+        return Cache(self.keys_values[:, :, :, :, :slots], self.seen[:, :, :slots])
+
+    def reorder(self, parent: Int[Tensor, "r k"]) -> None:
+        """Hypothesis i of each row continues what hypothesis `parent[i]` began."""
+        self.seen.copy_(self.seen.gather(1, parent[:, :, None].expand_as(self.seen)))
+
+    def select(self, rows: Int[Tensor, " n"]) -> Cache:
+        """The named rows, in that order."""
+        return Cache(self.keys_values.index_select(2, rows), self.seen.index_select(0, rows))
+
+    def occupy(self, position: Int[Tensor, ""]) -> Int[Tensor, " k"]:
+        """The slots of a position, each seen by its own hypothesis from now on."""
+        count = self.hypotheses
+        slots = position * count + torch.arange(count, device=position.device)
+        own = torch.eye(count, dtype=torch.bool, device=position.device)
+        self.seen.index_copy_(2, slots, own.expand(len(self.seen), count, count))
+        return slots
 
 
 def compute_dtype(like: Tensor) -> torch.dtype:
@@ -98,10 +126,9 @@ def attention_bias(
     return forbidden[:, None].to(dtype) * FORBIDDEN
 
 
-def step_bias(position: Int[Tensor, ""], width: int, dtype: torch.dtype) -> Float[Tensor, "1 1 1 w"]:
-    """Zero up to and including `position`: what a causal query may see of a cache `width` wide."""
-    forbidden = torch.arange(width, device=position.device) > position
-    return forbidden[None, None, None].to(dtype) * FORBIDDEN
+def seen_bias(seen: Bool[Tensor, "r k s"], dtype: torch.dtype) -> Float[Tensor, "r 1 k s"]:
+    """Zero where a key is seen."""
+    return (~seen)[:, None].to(dtype) * FORBIDDEN
 
 
 def projection(inputs: int, outputs: int, *, blocks: int = 1, gain: float = 1.0) -> nn.Linear:
@@ -147,14 +174,14 @@ class SelfAttention(nn.Module):
 
     def step(
         self,
-        x: Float[Tensor, "r 1 d"],
+        x: Float[Tensor, "r k d"],
         cache: Float[Tensor, "2 r h w e"],
-        bias: Float[Tensor, "1 1 1 w"],
-        position: Int[Tensor, ""],
-    ) -> Float[Tensor, "r 1 d"]:
-        """The newest token attends to the cache, after taking its own place `position` there."""
+        bias: Float[Tensor, "r 1 k w"],
+        slots: Int[Tensor, " k"],
+    ) -> Float[Tensor, "r k d"]:
+        """The newest tokens attend to the cache, after taking their own slots there."""
         packed = split_heads(self.query_key_value(x), 3, self.heads)
-        cache.index_copy_(3, position[None], packed[1:])
+        cache.index_copy_(3, slots, packed[1:])
         mixed: Tensor = self.out(attend(packed[0], cache[0], cache[1], bias))
         return mixed
 

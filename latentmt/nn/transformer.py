@@ -28,8 +28,8 @@ from latentmt.nn.attention import (
     attention_bias,
     compute_dtype,
     projection,
+    seen_bias,
     split_heads,
-    step_bias,
 )
 
 
@@ -119,14 +119,14 @@ class DecoderLayer(nn.Module):
 
     def step(
         self,
-        x: Float[Tensor, "r 1 d"],
+        x: Float[Tensor, "r k d"],
         cache: Float[Tensor, "2 r h w e"],
-        bias: Float[Tensor, "1 1 1 w"],
+        bias: Float[Tensor, "r 1 k w"],
         memory: Float[Tensor, "2 r h s e"],
-        memory_bias: Float[Tensor, "r 1 1 s"],
-        position: Int[Tensor, ""],
-    ) -> Float[Tensor, "r 1 d"]:
-        x = x + self.dropout(self.self_attention.step(self.self_norm(x), cache, bias, position))
+        memory_bias: Float[Tensor, "r 1 k s"],
+        slots: Int[Tensor, " k"],
+    ) -> Float[Tensor, "r k d"]:
+        x = x + self.dropout(self.self_attention.step(self.self_norm(x), cache, bias, slots))
         return self._rest(x, memory, memory_bias)
 
     def _rest(self, x: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
@@ -195,26 +195,30 @@ class DecoderStack(nn.Module):
         out: Tensor = self.norm(x)
         return out
 
-    def cache(self, rows: int, width: int) -> Cache:
-        """Room for `width` tokens of one segment a row."""
-        like = self.norm.weight
-        shape = (self.size.layers, 2, rows, self.size.heads, width, self.size.width // self.size.heads)
-        return Cache(torch.zeros(shape, dtype=compute_dtype(like), device=like.device))
+    def cache(self, rows: int, hypotheses: int, width: int) -> Cache:
+        """Room for `width` tokens of each hypothesis of a row."""
+        like, slots = self.norm.weight, hypotheses * width
+        shape = (self.size.layers, 2, rows, self.size.heads, slots, self.size.width // self.size.heads)
+        return Cache(
+            torch.zeros(shape, dtype=compute_dtype(like), device=like.device),
+            torch.zeros((rows, hypotheses, slots), dtype=torch.bool, device=like.device),
+        )
 
     @torch.no_grad()
     def step(
-        self, x: Float[Tensor, "r 1 d"], cache: Cache, memory: Memory, position: Int[Tensor, ""]
-    ) -> Float[Tensor, "r 1 d"]:
-        """The token at `position` of segment 1 of every row, given the tokens before it in the cache."""
+        self, x: Float[Tensor, "r k d"], cache: Cache, memory: Memory, position: Int[Tensor, ""]
+    ) -> Float[Tensor, "r k d"]:
+        """The token at `position` of each hypothesis for segment 1 of every row, given those before in the cache."""
         if not self.causal or self.input_skip:
             raise ValueError("only a causal stack without input_skip goes step by step")
         dtype = compute_dtype(x)
-        bias = step_bias(position, cache.keys_values.shape[4], dtype)
-        first = torch.ones_like(memory.segment[:, :1])
-        memory_bias = attention_bias(first, memory.segment, dtype)
+        slots = cache.occupy(position)
+        bias = seen_bias(cache.seen, dtype)
+        memory_bias = attention_bias(torch.ones_like(cache.seen[:, :, 0], dtype=torch.long), memory.segment, dtype)
         layers = cast("Iterable[DecoderLayer]", self.layers)
         tensors = zip(layers, cache.keys_values.unbind(), memory.keys_values.unbind(), strict=True)
-        for layer, past, keys_values in tensors:  # torch's own choice of kernel is faster for one query
-            x = layer.step(x, past, bias, keys_values, memory_bias, position)
+        with sdpa_kernel(KERNELS):
+            for layer, past, keys_values in tensors:
+                x = layer.step(x, past, bias, keys_values, memory_bias, slots)
         out: Tensor = self.norm(x)
         return out

@@ -33,11 +33,11 @@ class Ranks:
         return self.rank == 0
 
     def sum_(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by its sum over all ranks, in one message."""
+        """Replace each tensor by its sum over all ranks, in one message; they are of one type."""
         tensors = list(tensors)
         if self.count == 1 or not tensors:
             return
-        flat = torch.cat([tensor.reshape(-1).float() for tensor in tensors])
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         dist.all_reduce(flat)
         for tensor, total in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(total.view_as(tensor))

@@ -3,12 +3,15 @@
 Everything that changes from step to step is a tensor on the device (`controls`), and nothing waits for the device:
 a step whose gradient is not finite is skipped on the device and counted there. Gradients are sums over tokens divided
 once by all tokens of the step, so it makes no difference how a batch is cut into ranks and parts.
+
+On one GPU the first step is compiled and recorded as a CUDA graph, which leaves no trace, and every step replays it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -16,8 +19,12 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from latentmt.data.tokens import Pairs
+from latentmt.train.fast import record
 from latentmt.train.ranks import Ranks
-from latentmt.train.tasks import Cost, Task
+from latentmt.train.tasks import Cost, CostFunction, Task
+
+Mode = Literal["eager", "graph", "fast"]
+"""As it is written; recorded as a CUDA graph; or compiled and then recorded."""
 
 
 class Stepper:
@@ -32,14 +39,21 @@ class Stepper:
         epsilon: float,
         clip: float,
         controls: Sequence[str],
+        mode: Mode | None = None,
+        bf16: bool | None = None,
     ) -> None:
+        on_gpu = ranks.device.type == "cuda"
         self._task, self._ranks, self._clip = task, ranks, clip
+        self._mode = mode or ("fast" if on_gpu and ranks.count == 1 else "eager")
+        self._bf16 = on_gpu if bf16 is None else bf16
         network = task.network.to(ranks.device)
         self.names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         self.parameters: list[Tensor] = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.average = [parameter.detach().clone() for parameter in self.parameters]
         self.controls = {name: torch.zeros((), device=ranks.device) for name in ("rate", "decay", *controls)}
-        self._adam = torch.optim.Adam(self.parameters, self.controls["rate"], betas, epsilon, fused=True)
+        self._adam = torch.optim.Adam(
+            self.parameters, self.controls["rate"], betas, epsilon, fused=True, capturable=on_gpu
+        )
         for parameter in self.parameters:  # made now, so that a saved state finds them
             self._adam.state[parameter] = {
                 "step": torch.zeros((), device=ranks.device),
@@ -48,18 +62,47 @@ class Stepper:
             }
         self.sums: dict[str, Float[Tensor, ""]] = {}
         """What the batches cost since these were last read, and under `skipped` the steps that were not taken."""
+        self._recorded: tuple[list[Pairs], torch.cuda.CUDAGraph] | None = None
+        """The tensors a batch goes into, and the step on them."""
 
     def run(self, parts: Sequence[Pairs], controls: Mapping[str, float], seed: int) -> None:
         """Learn from a batch that comes in parts."""
+        if self._mode != "eager" and self._recorded is None:
+            self._record(parts)
         self.control(controls)
         torch.manual_seed(seed)
+        if self._recorded is None:
+            self._learn([part.to(self._ranks.device) for part in parts], self._task.cost)
+            return
+        inputs, graph = self._recorded
+        for taken, part in zip(inputs, parts, strict=True):
+            taken.copy_(part)
+        graph.replay()
+
+    def _record(self, parts: Sequence[Pairs]) -> None:
+        """Compile and record the step, and leave everything as it was."""
+        inputs = [part.to(self._ranks.device) for part in parts]
+        tensors = self.tensors()
+        kept = {name: tensor.clone() for name, tensor in tensors.items()}
+
+        def undo() -> None:
+            with torch.no_grad():
+                for name, tensor in tensors.items():
+                    tensor.copy_(kept[name])
+            self.read_sums()
+
+        cost = self._task.compiled_cost() if self._mode == "fast" else self._task.cost
+        self._recorded = inputs, record(lambda: self._learn(inputs, cost), undo)
+
+    def _learn(self, parts: Sequence[Pairs], cost: CostFunction) -> None:
         self._task.network.train()
         tokens = torch.zeros((), device=self._ranks.device)
         for part in parts:
-            cost = self.cost(part)
-            cost.total.backward()
-            tokens = tokens + cost.sums["tokens"]
-            self._count(cost.sums)
+            with self._precision():
+                some = cost(part, self.controls)
+            some.total.backward()
+            tokens = tokens + some.sums["tokens"]
+            self._count(some.sums)
         self._update(tokens)
 
     def control(self, values: Mapping[str, float]) -> None:
@@ -68,20 +111,21 @@ class Stepper:
             self.controls[name].fill_(value)
 
     def cost(self, batch: Pairs) -> Cost:
-        """What a batch costs, in bf16 where that is fast."""
-        device = self._ranks.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False):
-            return self._task.cost(batch.to(device), self.controls)
+        """What a batch costs."""
+        with self._precision():
+            return self._task.cost(batch.to(self._ranks.device), self.controls)
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self._ranks.device.type, torch.bfloat16, enabled=self._bf16, cache_enabled=False)
 
     def _update(self, tokens: Float[Tensor, ""]) -> None:
-        learnt = [parameter for parameter in self.parameters if parameter.grad is not None]
-        gradients = [parameter.grad for parameter in learnt if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         self._ranks.sum_([*gradients, tokens])
-        torch._foreach_mul_(gradients, 1.0 / tokens)
-        norm = get_total_norm(gradients)
-        torch._foreach_mul_(gradients, (self._clip / (norm + 1e-6)).clamp(max=1.0))
+        norm = get_total_norm(gradients) / tokens
         bad = (~torch.isfinite(norm)).float()
-        self._adam.found_inf = bad  # type: ignore[attr-defined] # the fused kernel then takes no step
+        # The fused kernel divides gradients by the one, and takes no step where the other says so.
+        self._adam.grad_scale = tokens * ((norm + 1e-6) / self._clip).clamp(min=1.0)  # type: ignore[attr-defined]
+        self._adam.found_inf = bad  # type: ignore[attr-defined]
         self._adam.step()
         change = list(torch._foreach_sub([parameter.detach() for parameter in self.parameters], self.average))
         torch._foreach_mul_(change, 1.0 - self.controls["decay"])
@@ -91,14 +135,17 @@ class Stepper:
 
     def _count(self, sums: Mapping[str, Tensor]) -> None:
         for name, value in sums.items():
-            value = value.detach().float()
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
+            if name not in self.sums:
+                self.sums[name] = torch.zeros((), dtype=torch.float64, device=value.device)
+            self.sums[name].add_(value.detach())
 
     def read_sums(self) -> dict[str, float]:
         """The sums of all ranks since the last call; this waits for the device."""
-        sums, self.sums = self.sums, {}
-        self._ranks.sum_(sums.values())
-        return {name: float(value) for name, value in sums.items()}
+        self._ranks.sum_(self.sums.values())
+        read = torch.stack(list(self.sums.values())).tolist() if self.sums else []
+        for total in self.sums.values():
+            total.zero_()
+        return dict(zip(self.sums, read, strict=True))
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

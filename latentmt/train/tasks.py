@@ -6,7 +6,7 @@ steps taken or where batches come from; what changes along a run comes in as `co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol, runtime_checkable
 
@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from latentmt.config import Section
 from latentmt.data.pack import MAX_PAIRS
-from latentmt.data.tokens import Pairs
+from latentmt.data.tokens import Layout, Pairs
 from latentmt.infer.refine import delta_field, net_field, refine
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
 from latentmt.nn.attention import Source
+from latentmt.nn.gaussian import Gaussian
 from latentmt.objectives import (
     displacement_regression,
     free_bits_kl,
@@ -30,6 +31,7 @@ from latentmt.objectives import (
     length_loss,
     smoothed_cross_entropy,
 )
+from latentmt.train.fast import compiled
 
 Controls = Mapping[str, Float[Tensor, ""]]
 
@@ -42,6 +44,9 @@ class Cost:
     """To minimise, per token once it is divided by all tokens of a step."""
     sums: dict[str, Float[Tensor, ""]]
     """For reports, `tokens` among them."""
+
+
+CostFunction = Callable[[Pairs, Controls], Cost]
 
 
 @runtime_checkable
@@ -61,6 +66,10 @@ class Task(Protocol):
         ...
 
     def cost(self, batch: Pairs, controls: Controls) -> Cost: ...
+
+    def compiled_cost(self) -> CostFunction:
+        """The same function, compiled as far as it can be."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,9 @@ class TeacherTask:
         )
         sums = {"loss": loss.loss.detach(), "nll": loss.nll, "correct": loss.correct, "tokens": loss.count}
         return Cost(loss.loss, sums)
+
+    def compiled_cost(self) -> CostFunction:
+        return compiled(self.cost)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +149,9 @@ class LatentTask:
         sums |= {"tokens": tokens.count, "right_lengths": length.correct, "sentences": length.count}
         return Cost(total, sums)
 
+    def compiled_cost(self) -> CostFunction:
+        return compiled(self.cost)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DisplacementConfig(Section):
@@ -150,6 +165,10 @@ class DisplacementConfig(Section):
     """The share of rows that first take one step along the field itself."""
     own_step_from: Annotated[float, Field(ge=0, le=1)] = 0.1
     """From which share of training on they do."""
+
+
+PriorOf = Callable[[Pairs], tuple[Source, Gaussian]]
+DisplacementOf = Callable[[Float[Tensor, "r t D"], Source, Layout], Float[Tensor, "r t D"]]
 
 
 @dataclass(frozen=True)
@@ -172,20 +191,38 @@ class FieldTask:
         return {"own_step": self.displacement.own_step if begun else 0.0}
 
     def cost(self, batch: Pairs, controls: Controls) -> Cost:
+        return self._regress(batch, controls, self._prior, self._displacement)
+
+    def compiled_cost(self) -> CostFunction:
+        if isinstance(self.network, ScoreNet):
+            return compiled(self.cost)
+        # What is differentiated twice cannot be compiled, so only what is frozen is.
+        prior, displacement = compiled(self._prior), compiled(self._displacement)
+        return lambda batch, controls: self._regress(batch, controls, prior, displacement)
+
+    def _regress(self, batch: Pairs, controls: Controls, prior: PriorOf, displacement: DisplacementOf) -> Cost:
         layout = batch.target.layout
-        with torch.no_grad():
-            source = self.latent.encode(batch.source)
-            z = self._start(batch, source, controls["own_step"])
-            delta = delta_field(self.latent, source, layout)
-            displacement = refine(z, delta, self.displacement.delta_steps) - z
+        source, beginning = prior(batch)
+        z = self._start(beginning, source, layout, controls["own_step"])
+        wanted = displacement(z, source, layout)
         field = self.network(z, layout, self.network.stack.remember(source))
-        loss = displacement_regression(field, displacement, layout.real)
+        loss = displacement_regression(field, wanted, layout.real)
         sums = {"loss": loss.loss.detach(), "residual": loss.loss.detach() + loss.size, "size": loss.size}
         return Cost(loss.loss, sums | {"cosine": loss.cosine, "tokens": loss.count})
 
-    def _start(self, batch: Pairs, source: Source, own_step: Float[Tensor, ""]) -> Float[Tensor, "r t D"]:
-        layout = batch.target.layout
-        prior = self.latent.prior(layout, self.latent.prior_stack.remember(source))
+    @torch.no_grad()
+    def _prior(self, batch: Pairs) -> tuple[Source, Gaussian]:
+        source = self.latent.encode(batch.source)
+        return source, self.latent.prior(batch.target.layout, self.latent.prior_stack.remember(source))
+
+    @torch.no_grad()
+    def _displacement(self, z: Float[Tensor, "r t D"], source: Source, layout: Layout) -> Float[Tensor, "r t D"]:
+        return refine(z, delta_field(self.latent, source, layout), self.displacement.delta_steps) - z
+
+    @torch.no_grad()
+    def _start(
+        self, prior: Gaussian, source: Source, layout: Layout, own_step: Float[Tensor, ""]
+    ) -> Float[Tensor, "r t D"]:
         rows = len(prior.mean)
         scale = self.displacement.noise * torch.rand(rows, 1, 1, device=prior.mean.device)
         z = prior.sample(torch.randn_like(prior.mean) * scale)

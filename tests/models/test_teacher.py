@@ -83,25 +83,22 @@ def test_cached_steps_equal_teacher_forcing(teacher: Teacher) -> None:
     rows, width = pairs.target.ids.shape
     memory = teacher.decoder_stack.remember(teacher.encode(pairs.source))
     expected = per_sentence(teacher.logits(teacher.states(pairs.target, memory)), pairs.target.layout)
-    cache = teacher.cache(rows, width + 2)
+    cache = teacher.cache(rows, 1, width + 2)
     inputs = shift_right(pairs.target)
-    steps = [teacher.step(inputs[:, i], cache, memory, torch.tensor(i)) for i in range(width)]
-    close(per_sentence(torch.stack(steps, dim=1), pairs.target.layout), expected)
+    steps = [teacher.step(inputs[:, i : i + 1], cache, memory, torch.tensor(i)) for i in range(width)]
+    close(per_sentence(torch.cat(steps, dim=1), pairs.target.layout), expected)
 
 
-def test_reordered_cache_continues_the_chosen_rows(teacher: Teacher) -> None:
+def test_a_selected_cache_continues_the_chosen_rows(teacher: Teacher) -> None:
     pairs = padded()
     memory = teacher.decoder_stack.remember(teacher.encode(pairs.source))
     inputs = shift_right(pairs.target)
-    rows, order = len(inputs), torch.tensor([3, 3, 0, 5, 1, 1])
-    direct, moved = teacher.cache(rows, 4), teacher.cache(rows, 4)
+    order, cache = torch.tensor([3, 3, 0, 5, 1]), teacher.cache(len(inputs), 1, 4)
     for i in range(2):
-        teacher.step(inputs[:, i], direct, memory, torch.tensor(i))
-        teacher.step(inputs[:, i], moved, memory, torch.tensor(i))
-    moved.reorder(order)
-    last = torch.tensor(2)
-    expected = teacher.step(inputs[:, 2], direct, memory, last)[order]
-    close([teacher.step(inputs[order, 2], moved, memory.select(order), last)], [expected])
+        teacher.step(inputs[:, i : i + 1], cache, memory, torch.tensor(i))
+    chosen, last = cache.select(order), torch.tensor(2)
+    expected = teacher.step(inputs[:, 2:3], cache, memory, last)[order]
+    close([teacher.step(inputs[order, 2:3], chosen, memory.select(order), last)], [expected])
 
 
 def test_repeated_memory_serves_every_copy(teacher: Teacher) -> None:
@@ -122,4 +119,4 @@ def test_empty_rows_stay_finite(teacher: Teacher) -> None:
     # A row without a source whose target is not empty must not poison the batch either.
     empty = Tokens(torch.zeros(1, 4, dtype=torch.long), Layout.of_lengths(torch.tensor([0]), 4))
     memory = teacher.decoder_stack.remember(teacher.encode(empty))
-    assert torch.isfinite(teacher.step(torch.tensor([BOS]), teacher.cache(1, 3), memory, torch.tensor(0))).all()
+    assert torch.isfinite(teacher.step(torch.tensor([[BOS]]), teacher.cache(1, 1, 3), memory, torch.tensor(0))).all()

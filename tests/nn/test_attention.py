@@ -10,8 +10,8 @@ from latentmt.nn.attention import (
     company,
     membership,
     projection,
+    seen_bias,
     segment_lengths,
-    step_bias,
 )
 
 SEGMENT = torch.tensor([[1, 1, 2, 2, 2, 0], [1, 0, 0, 0, 0, 0]])
@@ -30,11 +30,10 @@ def test_bias_lets_equal_segments_see_each_other() -> None:
     assert set(bias.unique().tolist()) == {FORBIDDEN, 0.0}
 
 
-def test_causal_bias_hides_later_tokens_and_equals_the_steps() -> None:
+def test_causal_bias_hides_later_tokens_and_equals_what_is_seen() -> None:
     bias = attention_bias(torch.ones(1, 4, dtype=torch.long), torch.ones(1, 4, dtype=torch.long), torch.float32, True)
     assert torch.equal(bias == 0, torch.ones(4, 4).tril().bool()[None, None])
-    steps = [step_bias(torch.tensor(i), 4, torch.float32) for i in range(4)]
-    assert torch.equal(torch.cat(steps, dim=2), bias)
+    assert torch.equal(seen_bias(torch.ones(1, 4, 4).tril().bool(), torch.float32), bias)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

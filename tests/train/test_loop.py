@@ -1,5 +1,6 @@
 """A run that is cut, shared or interrupted in any way ends where the whole one does."""
 
+import dataclasses
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from latentmt.train.halt import Halt
 from latentmt.train.loop import CALIBRATION, Run
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import Stepper
+from latentmt.train.tasks import Controls, Cost, TeacherTask
 
 Weights = dict[str, torch.Tensor]
 # No noise; and an epsilon with which Adam does not blow up gradients that are nothing but rounding (a key's bias).
@@ -140,16 +142,14 @@ def load_progress(work: Path, stage: str) -> dict[str, object]:
 def test_a_step_that_is_not_finite_is_skipped_and_counted(
     work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    original, count = Stepper.cost, iter(range(100))
+    original, count = TeacherTask.cost, iter(range(100))
 
-    def cost(stepper: Stepper, batch: Pairs) -> object:
-        import dataclasses
-
-        found = original(stepper, batch)
+    def cost(task: TeacherTask, batch: Pairs, controls: Controls) -> Cost:
+        found = original(task, batch, controls)
         broken = next(count) == 7
         return dataclasses.replace(found, total=found.total * torch.inf) if broken else found
 
-    monkeypatch.setattr(Stepper, "cost", cost)
+    monkeypatch.setattr(TeacherTask, "cost", cost)
     tensors = trained(work, "teacher")
     assert all(tensor.isfinite().all() for tensor in tensors.values())
     assert load_progress(work, "teacher")["skipped"] == 1

@@ -1,0 +1,127 @@
+"""Is the fast step the eager one? Both from the same state over the same batches, dropout off, for every task.
+
+    python benchmarks/fast_equals_eager.py CORPUS [--preset small] [--rows 256] [--steps 20]
+
+In fp32 the two differ by rounding alone; in bf16, which is how training runs, by bf16's rounding. A third run takes the
+fast step's state after half of the steps into a new stepper, which records its step anew and goes on: what a resumed
+run does. Each line gives the largest relative difference of a step's loss, and that of the weights' total movement.
+The last line is JSON; the exit code is 1 if a difference exceeds its tolerance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from train_step import batches_of, controls_of, make_stepper, make_task
+
+from latentmt.data.corpus import Corpus
+from latentmt.data.tokens import Pairs
+from latentmt.train.ranks import Ranks, pick_device
+from latentmt.train.step import Stepper
+from latentmt.train.tasks import Task
+
+TOLERANCE = {"fp32": (1e-4, 2e-2), "bf16": (1e-2, 2e-1), "resumed": (1e-2, 2e-1)}
+"""Of losses, and of the movement: Adam turns rounding into movement where a gradient is nearly nothing."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a few steps came to."""
+
+    losses: list[float]
+    moved: Tensor
+    """All weights, less what they were at first."""
+
+    def differ(self, other: Curve) -> tuple[float, float]:
+        """The largest relative difference of a loss, and the relative difference of the movement."""
+        pairs = zip(self.losses, other.losses, strict=True)
+        loss = max(abs(mine - theirs) / max(abs(mine), 1e-9) for mine, theirs in pairs)
+        return loss, float((self.moved - other.moved).norm() / self.moved.norm())
+
+
+def weights_of(stepper: Stepper) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in stepper.parameters]).double()
+
+
+def steps_of(stepper: Stepper, task: Task, batches: Sequence[Pairs], numbers: range) -> list[float]:
+    losses = []
+    for step in numbers:
+        stepper.run([batches[step]], controls_of(task, step, len(batches)), seed=step)
+        sums = stepper.read_sums()
+        losses.append(sums["residual" if "residual" in sums else "loss"] / sums["tokens"])
+    return losses
+
+
+def compare(name: str, arguments: argparse.Namespace, corpus: Corpus, ranks: Ranks) -> dict[str, Any]:
+    batches = list(itertools.islice(batches_of(corpus, arguments.rows, pin=False), arguments.steps))
+    half, whole = range(arguments.steps // 2), range(arguments.steps)
+
+    def start(mode: str, bf16: bool) -> tuple[Task, Stepper, Tensor]:
+        torch.compiler.reset()
+        task = make_task(name, arguments.preset, corpus.tokenizer.size, ranks.device, dropout=0.0)
+        stepper = make_stepper(task, ranks, mode=mode, bf16=bf16)
+        return task, stepper, weights_of(stepper)
+
+    def curve(mode: str, bf16: bool) -> Curve:
+        task, stepper, before = start(mode, bf16)
+        return Curve(steps_of(stepper, task, batches, whole), weights_of(stepper) - before)
+
+    def resumed() -> Curve:
+        task, stepper, before = start(arguments.fast, True)
+        losses = steps_of(stepper, task, batches, half)
+        kept = {key: tensor.clone() for key, tensor in stepper.tensors().items()}
+        task, stepper, _ = start(arguments.fast, True)
+        with torch.no_grad():
+            for key, tensor in stepper.tensors().items():
+                tensor.copy_(kept[key])
+        return Curve(losses + steps_of(stepper, task, batches, whole[len(half) :]), weights_of(stepper) - before)
+
+    fast = curve(arguments.fast, True)
+    found = {
+        "fp32": curve("eager", False).differ(curve(arguments.fast, False)),
+        "bf16": curve("eager", True).differ(fast),
+        "resumed": fast.differ(resumed()),
+    }
+    for kind, (loss, moved) in found.items():
+        print(f"{name:<8} {kind:<8} losses {loss:.1e}  movement {moved:.1e}", flush=True)
+    return {"losses": fast.losses, **found}
+
+
+def _within(found: dict[str, Any]) -> bool:
+    return all(
+        loss <= TOLERANCE[kind][0] and moved <= TOLERANCE[kind][1]
+        for result in found.values()
+        for kind in TOLERANCE
+        for loss, moved in [result[kind]]
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--rows", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--tasks", nargs="+", default=["teacher", "latent", "score", "energy"])
+    parser.add_argument("--fast", default="fast")
+    parser.add_argument("--device")
+    arguments = parser.parse_args()
+    ranks, corpus = Ranks(device=pick_device(arguments.device)), Corpus.load(arguments.corpus)
+    found = {name: compare(name, arguments, corpus, ranks) for name in arguments.tasks}
+    within = _within(found)
+    print("fast equals eager" if within else "fast differs from eager")
+    print(json.dumps({"tolerance": TOLERANCE, "within": within, "results": found}))
+    sys.exit(not within)
+
+
+if __name__ == "__main__":
+    main()

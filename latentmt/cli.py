@@ -209,21 +209,19 @@ def evaluate(
 
 
 @app.command()
-def health(
-    model: ModelOption,
-    corpus: Annotated[Path | None, typer.Option(help="Default: `corpus` in the model's folder.")] = None,
-    device: DeviceOption = None,
-) -> None:
-    """Look at a latent model after a short run, before a long one: is it worth refining? Exit code 1 if not."""
+def health(recipe: RecipeArgument, work: WorkOption = None, device: DeviceOption = None) -> None:
+    """Look at a recipe's latent model after a short run, before a long one: is it worth refining? If not, exit 1."""
     from latentmt.data.corpus import Corpus
     from latentmt.display import output
     from latentmt.infer.translator import Translator
     from latentmt.measure.health import health as checks_of
     from latentmt.measure.health import show_health
+    from latentmt.recipe import load_recipe
     from latentmt.train.ranks import pick_device
 
-    translator = Translator.load(model, pick_device(device))
-    if not show_health(checks_of(translator, Corpus.load(corpus or model / "corpus")), output()):
+    distilled, folder = load_recipe(recipe).distill is not None, _work_folder(recipe, work)
+    translator = Translator.load(folder, pick_device(device))
+    if not show_health(checks_of(translator, Corpus.load(folder / "corpus"), distilled), output()):
         raise typer.Exit(1)
 
 

@@ -53,9 +53,9 @@ class DistillConfig(Section):
     """How the teacher translates the training sources."""
 
     beam: BeamConfig = field(default_factory=BeamConfig)
-    batch_tokens: Annotated[int, Field(ge=1)] = 32_768
+    batch_tokens: Annotated[int, Field(ge=1)] = 131_072
     """Tokens of a batch, each sentence counted as the batch's longest source and `max_extra` tokens more."""
-    part_batches: Count = 8
+    part_batches: Count = 1
     """Batches in a part: what a rank takes at a time, and what a killed run loses at most."""
     bf16: bool = True
     """On a GPU, translate in bfloat16."""

@@ -78,17 +78,20 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks) -> Corpus:
         raise UserError("the recipe has no distill section")
     corpus = Corpus.load(work / "corpus")
     teacher = _bundle(work, "teacher", corpus, ranks)
-    distilled, facts = distill(
-        cast(Teacher, teacher.network),
-        corpus,
-        work / "distilled",
-        recipe.distill,
-        teacher_hash=teacher.about.fingerprint,
-        device=ranks.device,
-        rank=ranks.rank,
-        ranks=ranks.count,
-        barrier=ranks.wait,
-    )
+    try:
+        distilled, facts = distill(
+            cast(Teacher, teacher.network),
+            corpus,
+            work / "distilled",
+            recipe.distill,
+            teacher_hash=teacher.about.fingerprint,
+            device=ranks.device,
+            rank=ranks.rank,
+            ranks=ranks.count,
+            barrier=ranks.wait,
+        )
+    except torch.OutOfMemoryError:
+        raise UserError("a batch does not fit into the GPU's memory; lower distill.batch_tokens") from None
     if ranks.first:
         kept = f"{facts.replaced:,} of {facts.pairs:,} pairs kept their reference"
         say(f"{distilled.folder}: {'written' if facts.translated else 'nothing changed'}; {kept}")

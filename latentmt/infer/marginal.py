@@ -1,0 +1,103 @@
+"""How likely the latent model finds a target, given its length: the marginal by importance sampling, and a bound.
+
+A row is judged as a whole, and holds one sentence. Networks run in whatever precision they are in; densities, weights
+and sums are in fp32 or better. Nothing here knows where targets come from, draws noise, divides by a length or is
+differentiated through.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from latentmt.data.tokens import Layout, Tokens
+from latentmt.infer.refine import _remember
+from latentmt.models.latent import LatentModel
+from latentmt.nn.attention import Source
+from latentmt.nn.gaussian import Gaussian
+
+CHUNK = 1024
+"""Latents decoded at a time; each has a copy of its source's keys and values, which is what takes the memory."""
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """What weighted samples say about each row's target, in nats."""
+
+    log_prob: Float[Tensor, " r"]
+    """log p(y|x,T). Its exponential is unbiased; it is itself too low on average, the less so the more samples."""
+    elbo: Float[Tensor, " r"]
+    """E_q[log p(y|z,x)] − KL(q ‖ p), estimated by the same samples; never above `log_prob`."""
+    effective: Float[Tensor, " r"]
+    """How many equally weighted samples these are worth (Kish): from 1, where a single one decides, to all."""
+
+    @staticmethod
+    def of_log_weights(log_weights: Float[Tensor, "r samples"]) -> Marginal:
+        """log mean w, mean log w and (Σ w)² / Σ w² of each row."""
+        return Marginal(
+            log_prob=log_weights.logsumexp(1) - math.log(log_weights.shape[1]),
+            elbo=log_weights.mean(1),
+            effective=log_weights.softmax(1).square().sum(1).reciprocal(),
+        )
+
+
+@torch.no_grad()
+def marginal(
+    model: LatentModel, source: Source, target: Tokens, noise: Float[Tensor, "samples width D"], chunk: int = CHUNK
+) -> Marginal:
+    """log 1/S Σ_s p(y|z_s,x) p(z_s|x) / q(z_s|y,x) with z_s = μ_q + σ_q · ε_s (the paper's Figure 2, S = 500).
+
+    `noise`, standard normal and at least as wide as the targets, is the same for every row. No more than `chunk`
+    latents are decoded at a time. Source: `model.encode(…)`; n times as many targets as sources are n candidates for
+    each, beside each other.
+    """
+    rows, width = target.ids.shape
+    samples = len(noise)
+    if noise.shape[1] < width:
+        raise ValueError(f"noise for {noise.shape[1]} places, but targets have {width}")
+    prior, posterior = _prior_and_posterior(model, source, target)
+    memory = _remember(model.decoder_stack, source, target.layout)
+    noise = noise[:, :width].to(posterior.mean)
+
+    def log_weights(row: Int[Tensor, " n"], sample: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+        proposal, y = _rows_of(posterior, row), _select(target, row)
+        z = proposal.sample(noise.index_select(0, sample))
+        # Subtracted entry by entry: the sums are large and nearly equal, and their difference would lose digits.
+        ratio = (_rows_of(prior, row).log_prob(z) - proposal.log_prob(z)).sum(-1).masked_fill(~y.layout.real, 0.0)
+        return (model.log_prob(model.decode(z, y.layout, memory.select(row)), y) + ratio).sum(-1)
+
+    pairs = torch.arange(rows * samples, device=target.ids.device).split(chunk)
+    weights = torch.cat([log_weights(pair // samples, pair % samples) for pair in pairs])
+    return Marginal.of_log_weights(weights.view(rows, samples))
+
+
+@torch.no_grad()
+def elbo(model: LatentModel, source: Source, target: Tokens) -> Float[Tensor, " r"]:
+    """log p(y|μ_q,x) − KL(q(z|y,x) ‖ p(z|x)) of each row: the ELBO with its expectation taken at the posterior's mean.
+
+    One pass and no noise, so that candidates can be compared by it. A bound it is only as far as the decoder's
+    log-probability at the mean is its mean. Source: as in `marginal`.
+    """
+    layout = target.layout
+    prior, posterior = _prior_and_posterior(model, source, target)
+    states = model.decode(posterior.mean, layout, _remember(model.decoder_stack, source, layout))
+    kl = posterior.kl(prior).sum(-1).masked_fill(~layout.real, 0.0)
+    return (model.log_prob(states, target) - kl).sum(-1)
+
+
+def _prior_and_posterior(model: LatentModel, source: Source, target: Tokens) -> tuple[Gaussian, Gaussian]:
+    prior = model.prior(target.layout, _remember(model.prior_stack, source, target.layout))
+    return prior, model.posterior(target, _remember(model.posterior_stack, source, target.layout))
+
+
+def _rows_of(gaussian: Gaussian, rows: Int[Tensor, " n"]) -> Gaussian:
+    return Gaussian(gaussian.mean.index_select(0, rows), gaussian.std.index_select(0, rows))
+
+
+def _select(tokens: Tokens, rows: Int[Tensor, " n"]) -> Tokens:
+    layout = Layout(tokens.layout.segment.index_select(0, rows), tokens.layout.position.index_select(0, rows))
+    return Tokens(tokens.ids.index_select(0, rows), layout)

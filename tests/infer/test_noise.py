@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from latentmt.infer.noise import standard_noise
+from latentmt.nn.positions import MAX_POSITIONS
+
+
+def test_fewer_samples_and_places_are_the_beginning_of_more() -> None:
+    most = standard_noise(40, MAX_POSITIONS, 3, seed=5)
+    assert most.shape == (40, MAX_POSITIONS, 3)
+    for samples, width in ((40, 7), (1, MAX_POSITIONS), (9, 1), (17, 64), (0, 4)):
+        assert torch.equal(standard_noise(samples, width, 3, seed=5), most[:samples, :width])
+
+
+def test_seeds_and_samples_differ() -> None:
+    one, other = standard_noise(30, 16, 8, seed=1), standard_noise(30, 16, 8, seed=2)
+    assert len(torch.cat((one, other)).flatten(1).unique(dim=0)) == 60
+
+
+def test_it_is_standard_normal() -> None:
+    noise = standard_noise(500, MAX_POSITIONS, 8, seed=0)
+    count = noise.numel()
+    assert noise.mean().abs() < 4 * count**-0.5
+    assert (noise.square().mean() - 1).abs() < 4 * (2 / count) ** 0.5
+    assert (noise.pow(4).mean() - 3).abs() < 4 * (96 / count) ** 0.5
+    # Neighbours are independent, along each axis.
+    for axis in range(3):
+        size = noise.shape[axis] - 1
+        product = noise.narrow(axis, 0, size) * noise.narrow(axis, 1, size)
+        assert product.mean().abs() < 4 * product.numel() ** -0.5
+
+
+def test_nobody_can_change_what_the_next_one_gets() -> None:
+    first = standard_noise(3, 5, 2, seed=9)
+    expected = first.clone()
+    first.zero_()
+    with torch.inference_mode():
+        assert torch.equal(standard_noise(3, 5, 2, seed=9), expected)
+        standard_noise(3, 5, 2, seed=10)
+    again = standard_noise(3, 5, 2, seed=10)
+    assert not again.is_inference()
+
+
+def test_the_generator_of_torch_is_left_alone() -> None:
+    state = torch.get_rng_state()
+    standard_noise(2, 2, 2, seed=11)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_more_places_than_there_are_is_an_error() -> None:
+    with pytest.raises(ValueError, match="513 places"):
+        standard_noise(1, MAX_POSITIONS + 1, 8, seed=0)

@@ -1,0 +1,327 @@
+"""The health of models whose numbers are known beforehand, because their weights were set by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from typer.testing import CliRunner
+
+from latentmt.bundle import BundleConfig, save_bundle
+from latentmt.cli import app
+from latentmt.data.corpus import Corpus
+from latentmt.data.numbers import Sizes, write_numbers
+from latentmt.data.tokenizer import EOS
+from latentmt.data.tokens import Tokens
+from latentmt.errors import UserError
+from latentmt.infer.refine import delta_field, net_field, refine
+from latentmt.infer.translator import How, Translator
+from latentmt.measure import health as module
+from latentmt.measure.health import Check, health, show_health
+from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
+from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.nn.gaussian import STD_FLOOR
+from latentmt.pipeline import prepare_corpus
+from latentmt.recipe import load_recipe
+
+RECIPE = """
+data:
+  languages: [de, en]
+  train: [{source: [train.de], target: [train.en]}]
+  dev: {source: [dev.de], target: [dev.en]}
+  tokenizer: {vocabulary: 400}
+"""
+SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
+LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=4)
+STD = F.softplus(torch.zeros(())).item() + STD_FLOOR
+"""Of every Gaussian that a head with no weights reads off."""
+
+KL = "raw KL, nats a token"
+RECONSTRUCTED = "reconstructed from the posterior's mean"
+COSINE = "cosine of {} and displacement"
+LENGTH = "predicted length over the right one"
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with recipe.yaml and the corpus; to be copied, not written to."""
+    folder = tmp_path_factory.mktemp("numbers")
+    write_numbers(folder, Sizes(train=300, dev=20, test=20), seed=1)
+    (folder / "recipe.yaml").write_text(RECIPE)
+    prepare_corpus(load_recipe(folder), folder, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(work: Path) -> Corpus:
+    return Corpus.load(work / "corpus")
+
+
+@pytest.fixture
+def latent(corpus: Corpus) -> LatentModel:
+    """Random weights, but for what the tests set."""
+    torch.manual_seed(1)
+    return LatentModel(LATENT, corpus.tokenizer.size).eval().requires_grad_(False)
+
+
+def field(kind: str) -> ScoreNet | EnergyNet:
+    torch.manual_seed(2)
+    config = FieldConfig(kind="score" if kind == "score" else "energy", **SIZE)
+    return make_field(config, LATENT).eval().requires_grad_(False)
+
+
+def constant(latent: LatentModel, shift: float) -> None:
+    """Make the prior's mean 0 everywhere and the posterior's `shift`, all standard deviations being STD."""
+    for head in (latent.prior_head, latent.posterior_head):
+        head.weight.zero_()
+    latent.posterior_head.bias[: LATENT.latent_dim] = shift
+
+
+def adding(latent: LatentModel, tokens: int) -> None:
+    """Make every target this much longer than its source."""
+    latent.length_head.weight.zero_()
+    latent.length_head.bias.zero_()[LENGTH_LIMIT + tokens] = 1.0
+
+
+def always(latent: LatentModel, id_: int) -> None:
+    """Make the decoder say nothing but this."""
+    latent.decoder_stack.norm.weight.zero_()
+    latent.decoder_stack.norm.bias.copy_(latent.embedding.weight[id_])
+    assert latent.embedding.logits(latent.decoder_stack.norm.bias).argmax() == id_
+
+
+def checked(latent: LatentModel, corpus: Corpus, distilled: bool = False, **networks: Any) -> dict[str, Check]:
+    translator = Translator(corpus.tokenizer, corpus.manifest.rules, latent=latent, **networks)
+    return {check.name: check for check in health(translator, corpus, distilled)}
+
+
+def pairs(corpus: Corpus, count: int | None = None) -> list[tuple[list[int], list[int]]]:
+    dev = corpus.split("dev")
+    return [(dev.source[i].tolist(), dev.target[i].tolist()) for i in range(count or len(dev))]
+
+
+def test_a_posterior_that_is_the_prior_has_no_kl(latent: LatentModel, corpus: Corpus) -> None:
+    constant(latent, 0.0)
+    check = checked(latent, corpus)[KL]
+    assert check.value == 0.0
+    assert not check.ok
+
+
+def test_kl_of_a_posterior_beside_the_prior(latent: LatentModel, corpus: Corpus) -> None:
+    """Equal standard deviations, means a distance apart: ½ (distance / std)² for every entry."""
+    constant(latent, 0.9)
+    check = checked(latent, corpus)[KL]
+    assert check.value == pytest.approx(LATENT.latent_dim * 0.5 * (0.9 / STD) ** 2, rel=1e-5)
+    assert check.ok
+
+
+def test_padding_is_not_reconstructed(latent: LatentModel, corpus: Corpus) -> None:
+    """A decoder that only knows the end of a sentence is right once a sentence; and padding decodes as padding."""
+    always(latent, EOS)
+    check = checked(latent, corpus)[RECONSTRUCTED]
+    targets = [target for _, target in pairs(corpus)]
+    assert len({len(target) for target in targets}) > 1  # there is padding
+    assert check.value == pytest.approx(len(targets) / sum(map(len, targets)))
+    assert not check.ok
+
+
+def test_lengths_are_of_all_targets_together(latent: LatentModel, corpus: Corpus) -> None:
+    adding(latent, 2)
+    check = checked(latent, corpus)[LENGTH]
+    predicted, right = (sum(map(len, side)) for side in zip(*pairs(corpus), strict=True))
+    assert check.value == pytest.approx((predicted + 2 * len(pairs(corpus))) / right)
+    assert check.ok == (0.97 <= check.value <= 1.03)
+
+
+def test_a_score_that_moves_nothing_has_no_cosine(latent: LatentModel, corpus: Corpus) -> None:
+    check = checked(latent, corpus, fields={"score": field("score")})[COSINE.format("score")]
+    assert check.value == 0.0
+    assert not check.ok
+
+
+@pytest.mark.parametrize(("scale", "cosine"), [(0.1, 1.0), (-3.0, -1.0)])
+def test_cosine_of_a_score_along_the_displacement(
+    latent: LatentModel, corpus: Corpus, scale: float, cosine: float
+) -> None:
+    """Delta inference goes from 0 to the posterior's mean at once, and stays there."""
+    constant(latent, 0.7)
+    net = field("score")
+    net.head.bias.fill_(scale * 0.7)
+    check = checked(latent, corpus, fields={"score": net})[COSINE.format("score")]
+    assert check.value == pytest.approx(cosine, abs=1e-5)
+    assert check.ok == (cosine > 0)
+
+
+def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNet | EnergyNet]) -> dict[str, float]:
+    """Token-weighted means over the sentences, one after another, so that nothing is ever padded."""
+    sums: dict[str, float] = dict.fromkeys([KL, RECONSTRUCTED, LENGTH, *map(COSINE.format, nets)], 0.0)
+    tokens = 0
+    for source_ids, target_ids in pairs(corpus):
+        target, source = Tokens.padded([target_ids]), latent.encode(Tokens.padded([source_ids]))
+        layout = target.layout
+        prior = latent.prior(layout, latent.prior_stack.remember(source))
+        posterior = latent.posterior(target, latent.posterior_stack.remember(source))
+        states = latent.decode(posterior.mean, layout, latent.decoder_stack.remember(source))
+        moved = refine(prior.mean, delta_field(latent, source, layout), module.DELTA_STEPS) - prior.mean
+        entries = torch.distributions.kl_divergence(
+            torch.distributions.Normal(posterior.mean, posterior.std), torch.distributions.Normal(prior.mean, prior.std)
+        )
+        sums[KL] += entries.sum().item()
+        sums[RECONSTRUCTED] += (latent.logits(states).argmax(-1) == target.ids).sum().item()
+        sums[LENGTH] += max(1, len(source_ids) + latent.length(source, 1).argmax().item() - LENGTH_LIMIT)
+        for name, net in nets.items():
+            direction = net_field(net, source, layout)(prior.mean)
+            sums[COSINE.format(name)] += F.cosine_similarity(direction, moved, dim=-1).sum().item()
+        tokens += len(target_ids)
+    return {name: value / tokens for name, value in sums.items()}
+
+
+@pytest.mark.parametrize("batch_tokens", [8192, 40])
+def test_batches_are_what_their_sentences_are(
+    latent: LatentModel, corpus: Corpus, batch_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BATCH_TOKENS", batch_tokens)
+    for head in (latent.prior_head, latent.posterior_head):
+        torch.nn.init.normal_(head.weight, std=0.1)  # standard deviations that differ
+    latent.length_head.weight.mul_(0.1)
+    latent.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
+    nets = {"score": field("score"), "energy": field("energy")}
+    torch.nn.init.normal_(nets["score"].head.weight)
+    found, expected = checked(latent, corpus, fields=nets), slowly(latent, corpus, nets)
+    for name, value in expected.items():
+        assert found[name].value == pytest.approx(value, rel=1e-4, abs=1e-5), name
+
+
+def test_only_the_first_sentences_count(latent: LatentModel, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SENTENCES", 3)
+    always(latent, EOS)
+    check = checked(latent, corpus)[RECONSTRUCTED]
+    assert check.value == pytest.approx(3 / sum(len(target) for _, target in pairs(corpus, 3)))
+
+
+def test_every_way_to_refine_is_measured_against_none(latent: LatentModel, corpus: Corpus) -> None:
+    adding(latent, 0)
+    checks = checked(latent, corpus, fields={"energy": field("energy")})
+    gains = [check for name, check in checks.items() if name.startswith("BLEU, ")]
+    assert [check.name for check in gains] == [
+        "BLEU, L=0",
+        "BLEU, delta-1, above L=0",
+        "BLEU, energy-1, above L=0",
+    ]
+    assert gains[0].ok  # it has no bound
+    assert all(check.low == 1.0 for check in gains[1:])
+
+
+def test_a_distilled_model_is_judged_by_its_teachers_targets(latent: LatentModel, corpus: Corpus) -> None:
+    adding(latent, 1)
+    torch.manual_seed(3)
+    teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size).eval()
+    translator = Translator(corpus.tokenizer, corpus.manifest.rules, teacher=teacher)
+    done = translator.translate([pair.source for pair in corpus.text("dev")], How("teacher", beam=4))
+    predicted = sum(len(source) + 1 for source, _ in pairs(corpus))
+    check = checked(latent, corpus, distilled=True, teacher=teacher)[LENGTH]
+    assert check.value == pytest.approx(predicted / sum(len(one.ids) + 1 for one in done))
+    assert check.value != checked(latent, corpus, teacher=teacher)[LENGTH].value
+
+
+def test_what_cannot_be_judged_is_refused(latent: LatentModel, corpus: Corpus) -> None:
+    with pytest.raises(UserError, match="the latent model was distilled, and its teacher is not there"):
+        checked(latent, corpus, distilled=True)
+    teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size)
+    with pytest.raises(UserError, match="there is no latent model to look at"):
+        health(Translator(corpus.tokenizer, corpus.manifest.rules, teacher=teacher), corpus, False)
+
+
+GOOD = [
+    Check("as much as it should be", 0.5, low=0.5),
+    Check("neither more nor less", 1.03, low=0.97, high=1.03),
+    Check("whatever it is", -7.25),
+]
+
+
+@pytest.mark.parametrize(
+    ("checks", "well"),
+    [(GOOD, True), ([], True), ([*GOOD, Check("too little", 0.499, low=0.5)], False)],
+)
+def test_a_table_then_a_line_of_json(checks: list[Check], well: bool) -> None:
+    shown = io.StringIO()
+    assert show_health(checks, Console(file=shown, width=60)) is well
+    *table, last = shown.getvalue().splitlines()
+    tree = json.loads(last)
+    assert tree["healthy"] is well
+    assert tree["checks"] == [{"name": c.name, "value": c.value, "ok": c.ok} for c in checks]
+    cells = {row[0]: row[1:] for row in ([cell.strip() for cell in line.split("│")[1:-1]] for line in table) if row}
+    verdicts = {
+        "as much as it should be": ["0.500", "≥ 0.5", "ok"],
+        "neither more nor less": ["1.030", "0.97 to 1.03", "ok"],
+        "whatever it is": ["-7.250", "", ""],
+        "too little": ["0.499", "≥ 0.5", "NO"],
+    }
+    assert {name: cells[name] for name in cells if name} == {c.name: verdicts[c.name] for c in checks}
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "ok"),
+    [(1.0, 1.0, 2.0, True), (2.0, 1.0, 2.0, True), (0.99, 1.0, 2.0, False), (2.01, 1.0, 2.0, False)],
+)
+def test_bounds_are_part_of_what_is_wanted(value: float, low: float, high: float, ok: bool) -> None:
+    assert Check("", value, low, high).ok is ok
+    assert not Check("", float("nan"), low, high).ok
+
+
+@pytest.fixture
+def untrained(work: Path, latent: LatentModel, corpus: Corpus, tmp_path: Path) -> Path:
+    """A work folder with a latent model that has learnt nothing but how long a target is."""
+    folder = Path(shutil.copytree(work, tmp_path / "work"))
+    adding(latent, 0)
+    config = BundleConfig(languages=corpus.manifest.languages, rules=corpus.manifest.rules, latent=LATENT)
+    save_bundle(folder / "latent", config, corpus.tokenizer, latent.state_dict())
+    return folder
+
+
+def command(work: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "latentmt", "health", str(work), "--work", str(work), "--device", "cpu"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_on_an_unhealthy_model(untrained: Path) -> None:
+    done = command(untrained)
+    assert done.returncode == 1
+    assert done.stderr == ""
+    for shown in ("Health of the latent model", KL, RECONSTRUCTED, LENGTH, "BLEU, delta-1, above L=0", "≥ 0.95", "NO"):
+        assert shown in done.stdout
+    tree = json.loads(done.stdout.splitlines()[-1])
+    assert tree["healthy"] is False
+    assert len(tree["checks"]) == 5
+
+
+def test_the_command_wants_the_teacher_of_a_distilled_model(untrained: Path) -> None:
+    with (untrained / "recipe.yaml").open("a") as recipe:
+        recipe.write("teacher: {model: {preset: tiny}, train: {steps: 1, batch_rows: 4}}\ndistill: {}\n")
+    done = command(untrained)
+    assert done.returncode == 1
+    assert done.stderr == "error: the latent model was distilled, and its teacher is not there\n"
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("value", [0.5, 0.4])
+def test_the_command_exits_with_what_was_found(untrained: Path, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "health", lambda *_: [Check("something", value, low=0.5)])
+    result = CliRunner().invoke(app, ["health", str(untrained), "--work", str(untrained), "--device", "cpu"])
+    assert result.exit_code == (value < 0.5), result.output

@@ -1,0 +1,230 @@
+"""What a GPU compiles can be compiled, and a step depends on nothing but the tensors it names.
+
+Compiling is tried in a process of its own, which runs this file: the tests check shapes and types inside every
+function, and that is nothing a compiler could look through. Tracing needs neither a GPU nor a C compiler.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from latentmt.data.batches import rows_to_batch
+from latentmt.data.corpus import Sentences, Split
+from latentmt.data.pack import pack
+from latentmt.data.tokenizer import EOS
+from latentmt.data.tokens import Pairs
+from latentmt.models.fields import FieldConfig, make_field
+from latentmt.models.latent import LatentConfig, LatentModel
+from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.train import fast
+from latentmt.train.ranks import Ranks
+from latentmt.train.step import Stepper
+from latentmt.train.tasks import (
+    CostFunction,
+    DisplacementConfig,
+    ElboConfig,
+    FieldTask,
+    LatentTask,
+    Task,
+    TeacherTask,
+)
+
+GRAPHS = {"teacher": 1, "latent": 1, "score": 1, "energy": 2}
+"""In how many pieces each task is compiled. An energy is differentiated twice: only what is frozen beside it is."""
+TOLERANCE = {"fp32": 1e-5, "bf16": 2e-2}
+"""Relative to a tensor's largest entry. Compiled in bf16, products that are in fp32 on the way there are in bf16 on the
+way back."""
+VOCABULARY = 50
+ROWS, WIDTH = 4, 16
+SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 48, "layers": 1, "heads": 2}
+OPTIMISER: dict[str, Any] = {"betas": (0.9, 0.98), "epsilon": 1e-9, "clip": 1.0}
+
+
+def make_task(name: str, dropout: float = 0.0) -> Task:
+    """A task with random weights, the same at every call; a field that already moves something."""
+    torch.manual_seed(1)
+    if name == "teacher":
+        return TeacherTask(Teacher(TeacherConfig(**SIZE, encoder_layers=1, dropout=dropout), VOCABULARY), 0.1)
+    config = LatentConfig(**SIZE, encoder_layers=1, dropout=dropout, latent_dim=3)
+    latent = LatentModel(config, VOCABULARY)
+    if name == "latent":
+        return LatentTask(latent, 0.1, ElboConfig())
+    net = make_field(FieldConfig(kind="score" if name == "score" else "energy", **SIZE, dropout=dropout), config)
+    torch.nn.init.normal_(net.head.weight, std=0.1)
+    return FieldTask(net, latent.eval().requires_grad_(False), DisplacementConfig(delta_steps=2))
+
+
+def batches() -> Iterator[Pairs]:
+    """Packed rows of random pairs, always in the same shape, the last row empty."""
+    rng = np.random.default_rng(1)
+
+    def side() -> Sentences:
+        lengths = rng.integers(1, 9, size=200)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        ids = rng.integers(4, VOCABULARY, size=offsets[-1]).astype(np.uint16)
+        ids[offsets[1:] - 1] = EOS
+        return Sentences(ids, offsets)
+
+    split = Split(side(), side())
+    packing = pack(split.source.lengths, split.target.lengths, WIDTH, seed=1)
+    for first in itertools.count(step=ROWS - 1):
+        yield rows_to_batch(split, packing, np.arange(first, first + ROWS - 1), ROWS)
+
+
+def real_tokens(batch: Pairs) -> int:
+    return int(batch.target.layout.real.sum())
+
+
+# What the other process does.
+
+
+def outcome(task: Task, cost: CostFunction, batch: Pairs, controls: dict[str, Tensor], bf16: bool) -> dict[str, Tensor]:
+    """The cost of a batch, its sums and all its gradients, by name; computed as a step computes them."""
+    torch.manual_seed(7)
+    task.network.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16, cache_enabled=False):
+        found = cost(batch, controls)
+    found.total.backward()
+    gradients = {f"gradient of {name}": p.grad for name, p in task.network.named_parameters() if p.grad is not None}
+    return {"total": found.total.detach(), **found.sums, **gradients}
+
+
+def difference(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
+    """The largest difference of an entry, relative to the largest entry of its tensor."""
+    assert left.keys() == right.keys(), left.keys() ^ right.keys()
+    assert all(tensor.isfinite().all() for tensor in (*left.values(), *right.values()))
+    return max(float((left[k] - right[k]).abs().max() / left[k].abs().max().clamp(min=1e-6)) for k in left)
+
+
+def compare(name: str, bf16: bool) -> dict[str, Any]:
+    """A task's cost, compiled and not, over batches of one shape and with controls that change."""
+    from torch._dynamo.utils import counters
+
+    torch.compiler.reset()
+    counters.clear()
+    task, differences = make_task(name), []
+    compiled = task.compiled_cost()
+    for step, batch in enumerate(itertools.islice(batches(), 3)):
+        controls = {key: torch.tensor(value) for key, value in task.controls(step + 1, 3).items()}
+        expected = outcome(task, task.cost, batch, controls, bf16)
+        differences.append(difference(expected, outcome(task, compiled, batch, controls, bf16)))
+    return {
+        "differences": differences,
+        "graphs": counters["stats"]["unique_graphs"],
+        "learning": sum(bool(t.any()) for key, t in expected.items() if key.startswith("gradient")),
+        "parameters": len(list(task.network.parameters())),
+    }
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    fast.BACKEND = "aot_eager"
+    print(json.dumps({kind: {name: compare(name, kind == "bf16") for name in GRAPHS} for kind in TOLERANCE}))
+
+
+# The tests.
+
+
+Compared = dict[str, dict[str, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def compared() -> Compared:
+    """What the other process found, by precision and task."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result: Compared = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+@pytest.mark.parametrize("kind", TOLERANCE)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_compiled_costs_the_same_and_teaches_the_same(compared: Compared, name: str, kind: str) -> None:
+    found = compared[kind][name]
+    assert max(found["differences"]) < TOLERANCE[kind]
+    assert found["learning"] >= found["parameters"] - 1  # an energy does not feel the last norm's bias
+
+
+@pytest.mark.parametrize("kind", TOLERANCE)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_compiled_once_and_for_all_batches(compared: Compared, name: str, kind: str) -> None:
+    assert compared[kind][name]["graphs"] == GRAPHS[name]
+
+
+def stepper_of(task: Task) -> Stepper:
+    return Stepper(task, Ranks(), **OPTIMISER, controls=list(task.controls(0, 1)))
+
+
+def advance(stepper: Stepper, task: Task, batch: Pairs, step: int, parts: int = 1) -> None:
+    stepper.run(batch.split(parts), task.controls(step, 8) | {"rate": 1e-3, "decay": 0.9}, seed=step)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_sums_are_exact_and_emptied_in_place(name: str) -> None:
+    task = make_task(name)
+    stepper = stepper_of(task)
+    assert stepper.read_sums() == {}
+    some = list(itertools.islice(batches(), 3))
+    for step, batch in enumerate(some):
+        advance(stepper, task, batch, step, parts=2 if step else 1)
+    tensors = dict(stepper.sums)  # a recorded step goes on writing to these
+    read = stepper.read_sums()
+    assert read["steps"] == len(some)
+    assert read["tokens"] == sum(map(real_tokens, some))
+    assert read["skipped"] == 0
+    assert {name for pair in task.metrics.values() for name in pair} <= read.keys()
+    assert all(stepper.sums[name] is tensor for name, tensor in tensors.items())
+    assert stepper.read_sums() == dict.fromkeys(read, 0.0)
+    advance(stepper, task, some[0], 3)
+    again = stepper.read_sums()
+    assert (again["steps"], again["tokens"]) == (1, real_tokens(some[0]))
+
+
+def test_sums_are_what_the_batches_cost() -> None:
+    """One part at a time, at a rate of nothing, so that the weights stay what they are."""
+    task = make_task("latent")
+    stepper = stepper_of(task)
+    batch = next(batches())
+    controls = task.controls(0, 8) | {"rate": 0.0, "decay": 0.9}
+    stepper.run([batch], controls, seed=5)
+    torch.manual_seed(5)
+    expected = stepper.cost(batch).sums
+    read = stepper.read_sums()
+    assert {name: read[name] for name in expected} == {name: value.item() for name, value in expected.items()}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_its_tensors_are_all_that_a_step_depends_on(name: str) -> None:
+    some = list(itertools.islice(batches(), 6))
+    first_task, second_task = make_task(name, dropout=0.2), make_task(name, dropout=0.2)
+    first, second = stepper_of(first_task), stepper_of(second_task)
+    for step, batch in enumerate(some[:3]):
+        advance(first, first_task, batch, step)
+    advance(second, second_task, some[5], 7)  # it has been elsewhere
+    first.read_sums(), second.read_sums()
+    with torch.no_grad():
+        for key, tensor in second.tensors().items():
+            tensor.copy_(first.tensors()[key])
+    for step, batch in enumerate(some[3:], start=3):
+        advance(first, first_task, batch, step)
+        advance(second, second_task, batch, step)
+    assert first.tensors().keys() == second.tensors().keys()
+    for key, tensor in first.tensors().items():
+        assert torch.equal(tensor, second.tensors()[key]), key
+    assert first.read_sums() == second.read_sums()
+
+
+if __name__ == "__main__":
+    main()

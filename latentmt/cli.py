@@ -178,14 +178,15 @@ def translate(
 ) -> None:
     """Translate sentences, a line each."""
     from latentmt.data.text import all_text, decode_lines
-    from latentmt.infer.translator import How, Translator, default_method
+    from latentmt.infer.translator import Translator
     from latentmt.train.ranks import pick_device
 
     translator = Translator.load(model, pick_device(device))
-    how = How(method.value if method else default_method(translator.methods), steps, beam)
-    lines = texts or list(all_text(decode_lines(sys.stdin.buffer, "standard input")))
-    for translation in translator.translate(lines, how):
-        print(translation.text)
+    choices = {"steps": steps, "beam": beam} | ({"method": method.value} if method else {})
+    for translation in translator.translate(
+        texts or list(all_text(decode_lines(sys.stdin.buffer, "standard input"))), **choices
+    ):
+        print(translation)
 
 
 @app.command()

@@ -24,7 +24,8 @@ from latentmt.data.tokenizer import Tokenizer
 from latentmt.display import say
 from latentmt.distill import distill
 from latentmt.errors import UserError
-from latentmt.infer.translator import How, Translator
+from latentmt.infer.how import How
+from latentmt.infer.translator import Translator
 from latentmt.measure.quality import measure
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentConfig, LatentModel
@@ -178,7 +179,7 @@ def _plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> _Plan:
             settings.train,
             BundleConfig(**texts, teacher=settings.model),
             identity,
-            _validation(corpus, teacher=teacher, ways=[How("teacher", beam=1)]),
+            _validation(corpus, teacher=teacher, ways=[How(method="teacher", beam=1)]),
         )
     if stage == "latent":
         latent = LatentModel(settings.model, corpus.tokenizer.size)
@@ -188,7 +189,7 @@ def _plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> _Plan:
             settings.train,
             BundleConfig(**texts, latent=settings.model),
             identity,
-            _validation(corpus, latent=latent, ways=[How("prior"), How("delta", 1)]),
+            _validation(corpus, latent=latent, ways=[How(method="prior", steps=0), How(method="delta", steps=1)]),
         )
     frozen = _bundle(work, "latent", corpus, ranks)
     latent, config = cast(LatentModel, frozen.network), cast(LatentConfig, frozen.config.latent)
@@ -200,7 +201,12 @@ def _plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> _Plan:
         settings.train,
         bundle,
         identity | {"latent": frozen.about.fingerprint},
-        _validation(corpus, latent=latent, fields={stage: net}, ways=[How("prior"), How(stage, 1), How("delta", 1)]),
+        _validation(
+            corpus,
+            latent=latent,
+            fields={stage: net},
+            ways=[How(method="prior", steps=0), How(method=stage, steps=1), How(method="delta", steps=1)],
+        ),
         latent=frozen.about.fingerprint,
     )
 
@@ -246,7 +252,7 @@ def _validation(corpus: Corpus, *, ways: Sequence[How], **networks: Any) -> Call
         metrics: dict[str, float] = {}
         samples = [f"  source     {pair.source}\n  reference  {pair.target}" for pair in pairs[:SHOWN]]
         for way in ways:
-            done = translator.translate(sources, way)
+            done = translator.translations(sources, way)
             quality = measure([one.text for one in done], [one.ids for one in done], [references])
             metrics |= {f"BLEU {way}": quality.bleu.value} | ({} if metrics else {"repeats": quality.repeats})
             samples = [f"{shown}\n  {way!s:<10} {one.text}" for shown, one in zip(samples, done, strict=False)]

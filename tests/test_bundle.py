@@ -12,7 +12,8 @@ from latentmt.bundle import BundleConfig, load_bundle, save_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
-from latentmt.infer.translator import How, Translator
+from latentmt.infer.how import How
+from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
@@ -143,10 +144,10 @@ def test_translating_keeps_order_and_count_and_does_not_depend_on_company(tmp_pa
     translator = Translator.load(tmp_path)
     texts = ["ein Satz", "", "ein sehr kleiner Satz " * 6, "EIN SATZ", "Satz"]
     for how in (How("prior"), How("delta", 2), How("score", 2), How("teacher", beam=2)):
-        together = translator.translate(texts, how)
-        assert [one.ids for one in together] == [translator.translate([text], how)[0].ids for text in texts]
+        together = translator.translations(texts, how)
+        assert [one.ids for one in together] == [translator.translations([text], how)[0].ids for text in texts]
         assert together[0] == together[3]  # the source is lower-cased
     with pytest.raises(UserError, match="method energy: this model has only prior, delta, score, teacher"):
-        translator.translate(texts, How("energy"))
+        translator.translate(texts, method="energy")
     with pytest.raises(UserError, match="no model"):
         Translator.load(tmp_path / "latent")

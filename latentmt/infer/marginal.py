@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.refine import _remember
 from latentmt.models.latent import LatentModel
 from latentmt.nn.attention import Source
 from latentmt.nn.gaussian import Gaussian
@@ -60,7 +59,7 @@ def marginal(
     if noise.shape[1] < width:
         raise ValueError(f"noise for {noise.shape[1]} places, but targets have {width}")
     prior, posterior = _prior_and_posterior(model, source, target)
-    memory = _remember(model.decoder_stack, source, target.layout)
+    memory, candidates = model.decoder_stack.remember(source), rows // len(source.segment)
     noise = noise[:, :width].to(posterior.mean)
 
     def log_weights(row: Int[Tensor, " n"], sample: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -68,7 +67,7 @@ def marginal(
         z = proposal.sample(noise.index_select(0, sample))
         # Subtracted entry by entry: the sums are large and nearly equal, and their difference would lose digits.
         ratio = (_rows_of(prior, row).log_prob(z) - proposal.log_prob(z)).sum(-1).masked_fill(~y.layout.real, 0.0)
-        return (model.log_prob(model.decode(z, y.layout, memory.select(row)), y) + ratio).sum(-1)
+        return (model.log_prob(model.decode(z, y.layout, memory.select(row // candidates)), y) + ratio).sum(-1)
 
     pairs = torch.arange(rows * samples, device=target.ids.device).split(chunk)
     weights = torch.cat([log_weights(pair // samples, pair % samples) for pair in pairs])
@@ -84,14 +83,14 @@ def elbo(model: LatentModel, source: Source, target: Tokens) -> Float[Tensor, " 
     """
     layout = target.layout
     prior, posterior = _prior_and_posterior(model, source, target)
-    states = model.decode(posterior.mean, layout, _remember(model.decoder_stack, source, layout))
+    states = model.decode(posterior.mean, layout, model.decoder_stack.remember(source))
     kl = posterior.kl(prior).sum(-1).masked_fill(~layout.real, 0.0)
     return (model.log_prob(states, target) - kl).sum(-1)
 
 
 def _prior_and_posterior(model: LatentModel, source: Source, target: Tokens) -> tuple[Gaussian, Gaussian]:
-    prior = model.prior(target.layout, _remember(model.prior_stack, source, target.layout))
-    return prior, model.posterior(target, _remember(model.posterior_stack, source, target.layout))
+    prior = model.prior(target.layout, model.prior_stack.remember(source))
+    return prior, model.posterior(target, model.posterior_stack.remember(source))
 
 
 def _rows_of(gaussian: Gaussian, rows: Int[Tensor, " n"]) -> Gaussian:

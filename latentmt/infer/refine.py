@@ -21,7 +21,6 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 from latentmt.nn.attention import Memory, Source
-from latentmt.nn.transformer import DecoderStack
 
 Field = Callable[[Float[Tensor, "r t D"]], Float[Tensor, "r t D"]]
 """z ↦ the direction in which to move it, zero where a row is empty."""
@@ -68,15 +67,16 @@ def refine(
     return z
 
 
-def delta_field(model: LatentModel, source: Source, layout: Layout) -> Field:
+def delta_field(model: LatentModel, source: Source, layout: Layout, decoder: Memory | None = None) -> Field:
     """Delta inference as a field: the posterior's mean at the most likely target, less z.
 
     A step of size 1 lands on that mean. Source: `model.encode(…)`; as in every field, a layout with n times as
-    many rows has n candidates for each row of the source, beside each other.
+    many rows has n candidates for each row of the source, beside each other. Whoever has the decoder's memory of
+    the source hands it over.
     """
     with torch.no_grad():
-        decoder = _remember(model.decoder_stack, source, layout)
-        posterior = _remember(model.posterior_stack, source, layout)
+        decoder = decoder or model.decoder_stack.remember(source)
+        posterior = model.posterior_stack.remember(source)
 
     @torch.no_grad()
     def field(z: Float[Tensor, "r t D"]) -> Float[Tensor, "r t D"]:
@@ -90,7 +90,7 @@ def net_field(net: ScoreNet | EnergyNet, source: Source, layout: Layout) -> Fiel
     """A learned field. Source: the latent model's `encode(…)`."""
     with torch.no_grad():
         if isinstance(net, ScoreNet):
-            memory = _remember(net.stack, source, layout)
+            memory = net.stack.remember(source)
             return torch.no_grad()(lambda z: net(z, layout, memory))
     return _energy_field(net, source, layout)
 
@@ -98,7 +98,7 @@ def net_field(net: ScoreNet | EnergyNet, source: Source, layout: Layout) -> Fiel
 def _energy_field(net: EnergyNet, source: Source, layout: Layout) -> Field:
     """An energy is differentiated inside, and autograd refuses tensors made in inference mode."""
     with _outside_inference_mode(), torch.no_grad():
-        memory = _remember(net.stack, source, layout)
+        memory = net.stack.remember(source)
 
     def field(z: Float[Tensor, "r t D"]) -> Float[Tensor, "r t D"]:
         with _outside_inference_mode(), torch.no_grad():
@@ -113,15 +113,6 @@ def decode_tokens(model: LatentModel, z: Float[Tensor, "r t D"], layout: Layout,
     """argmax p(y|z,x), PAD where a row is empty. Memory: `decoder_stack.remember(source)`."""
     best = model.best(model.decode(z, layout, memory))
     return Tokens(best.masked_fill(~layout.real, PAD), layout)
-
-
-def _remember(stack: DecoderStack, source: Source, layout: Layout) -> Memory:
-    """The source's keys and values, for as many candidates of each row as the layout has."""
-    candidates, rest = divmod(len(layout.segment), max(len(source.segment), 1))
-    if rest or not candidates:
-        raise ValueError(f"{len(layout.segment)} rows of targets for {len(source.segment)} of sources")
-    memory = stack.remember(source)
-    return memory if candidates == 1 else memory.repeat(candidates)
 
 
 def _outside_inference_mode() -> AbstractContextManager[object]:

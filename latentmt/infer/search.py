@@ -1,40 +1,144 @@
-"""From an encoded source to a target: choose the length, start the latent, refine it, read off the tokens.
+"""From a source to its target: choose lengths, start latents, refine them, read off tokens, keep the best candidate.
 
-It takes the refining field as it is given and knows nothing of text.
+Plain decoding is a search with one candidate. Each candidate has its own length and is masked by it, so a longer one
+than the likeliest survives whole. It knows nothing of text; and given the width of the targets, it never waits for
+the device: a length that does not fit is cut and flagged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.refine import Field, decode_tokens, refine
+from latentmt.infer.how import How
+from latentmt.infer.postprocess import readable
+from latentmt.infer.refine import Field, OnStep, Stop, decode_tokens, delta_field, net_field, refine
+from latentmt.infer.rerank import by_decoder, by_elbo, by_marginal, by_teacher
+from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LENGTH_LIMIT, LatentModel
-from latentmt.nn.attention import Source, segment_lengths
+from latentmt.models.teacher import Teacher
+from latentmt.nn.attention import Memory, Source, segment_lengths
+from latentmt.nn.gaussian import Gaussian
+from latentmt.nn.positions import MAX_POSITIONS
 
-MakeField = Callable[[Source, Layout], Field]
-"""Binds a field to a source and a layout of targets."""
+
+@dataclass(frozen=True)
+class Networks:
+    """What translates: a latent model with its fields, a teacher, or both."""
+
+    latent: LatentModel | None
+    fields: Mapping[str, ScoreNet | EnergyNet]
+    teacher: Teacher | None
+    repeatable: Bool[Tensor, " v"]
+    """Which pieces may follow themselves."""
 
 
-def predict_lengths(model: LatentModel, source: Source, limit: int) -> Int[Tensor, " r"]:
-    """The most likely target length of each row's one sentence, from 1 to `limit`."""
-    difference = model.length(source, 1)[:, 0].argmax(-1) - LENGTH_LIMIT
-    return (segment_lengths(source.segment, 1)[:, 0] + difference).clamp(1, limit)
+@dataclass(frozen=True)
+class Candidates:
+    """Every candidate of every sentence; those of one sentence lie beside each other, likeliest length first."""
+
+    decoded: Tokens
+    """As decoded."""
+    readable: Tokens
+    """As read: without special pieces and repetitions, EOS last."""
+    score: Float[Tensor, "b n"]
+    """What they were ranked by."""
+    best: Int[Tensor, " b"]
+    """Which candidate of each sentence is kept."""
+    cut: Bool[Tensor, " b"]
+    """Where a wanted length did not fit into the width."""
+
+
+def predict_lengths(model: LatentModel, source: Source, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r {count}"]:
+    """The likeliest target lengths of each row's one sentence, likeliest first, from 1 to what has a place.
+
+    `bias` is added to each, as a share of the source's length.
+    """
+    size = segment_lengths(source.segment, 1)
+    difference = model.length(source, 1)[:, 0].topk(count).indices - LENGTH_LIMIT
+    return (size + difference + (bias * size).round().long()).clamp(1, MAX_POSITIONS)
 
 
 @torch.no_grad()
-def translate_tokens(
-    model: LatentModel, source: Tokens, make_field: MakeField | None, steps: int, limit: int
-) -> Tokens:
-    """The most likely targets after refining the prior's mean (the paper's Algorithm 1); one sentence a row."""
+def search(
+    networks: Networks,
+    source: Tokens,
+    how: How,
+    noise: Float[Tensor, "samples places D"],
+    width: int | None = None,
+    on_step: OnStep | None = None,
+) -> Candidates:
+    """Translate rows of one sentence each (the paper's Algorithm 1, and its search over lengths and latents).
+
+    `noise` is standard normal and the same for every sentence; its first sample is not used, since the first latent
+    is the prior's mean. Without a `width` the longest wanted length is taken, which waits for the device. `on_step`
+    is shown the latents before the first step, too.
+    """
+    model = networks.latent
+    assert model is not None
     encoded = model.encode(source)
-    lengths = predict_lengths(model, encoded, limit)
-    layout = Layout.of_lengths(lengths, int(lengths.max()))
-    z = model.prior(layout, model.prior_stack.remember(encoded)).mean
-    if make_field and steps:
-        z = refine(z, make_field(encoded, layout), steps)
-    return decode_tokens(model, z, layout, model.decoder_stack.remember(encoded))
+    wanted = predict_lengths(model, encoded, how.lengths, how.length_bias)
+    width = int(wanted.max()) if width is None else width
+    lengths = wanted.clamp(max=width).flatten()
+    shape = Layout.of_lengths(lengths, width)
+    prior = model.prior(shape, model.prior_stack.remember(encoded))
+    layout = Layout.of_lengths(lengths.repeat_interleave(how.samples), width)
+    decoder = model.decoder_stack.remember(encoded)
+    z = _starts(prior, how.samples, noise[:, :width])
+    if on_step:
+        on_step(0, z)
+    if how.moves:
+        field = _field(networks, how, encoded, layout, decoder)
+        z = refine(z, field, how.steps, stop=Stop(layout) if how.adaptive else None, on_step=on_step)
+    decoded = decode_tokens(model, z, layout, decoder)
+    read = readable(decoded, networks.repeatable if how.remove_repeats else None)
+    score = _score(networks, how, source, encoded, decoder, z, decoded, read, noise)
+    score = score.view(len(source.ids), how.candidates)
+    return Candidates(decoded, read, score, score.argmax(1), (wanted > width).any(1))
+
+
+def _starts(prior: Gaussian, samples: int, noise: Float[Tensor, "s w D"]) -> Float[Tensor, "r w D"]:
+    """The prior's mean and samples of it, beside each other, for each of its rows."""
+    mean, std = (part.repeat_interleave(samples, 0) for part in (prior.mean, prior.std))
+    if samples == 1:
+        return mean
+    used = torch.cat((torch.zeros_like(noise[:1]), noise[1:samples])).to(mean)
+    return mean + std * used.repeat(len(prior.mean), 1, 1)
+
+
+def _field(networks: Networks, how: How, source: Source, layout: Layout, decoder: Memory) -> Field:
+    if how.method == "delta":
+        assert networks.latent is not None
+        return delta_field(networks.latent, source, layout, decoder)
+    return net_field(networks.fields[how.method], source, layout)
+
+
+def _score(
+    networks: Networks,
+    how: How,
+    source: Tokens,
+    encoded: Source,
+    decoder: Memory,
+    z: Float[Tensor, "r w D"],
+    decoded: Tokens,
+    read: Tokens,
+    noise: Float[Tensor, "samples places D"],
+) -> Float[Tensor, " r"]:
+    model = networks.latent
+    assert model is not None
+    match how.rerank:
+        case "teacher":
+            assert networks.teacher is not None
+            return by_teacher(networks.teacher, source, read)
+        case "decoder":
+            return by_decoder(model, z, decoded, decoder)
+        case "elbo":
+            return by_elbo(model, encoded, decoded)
+        case "marginal":
+            return by_marginal(model, encoded, decoded, noise)
+    return z.new_zeros(len(z))

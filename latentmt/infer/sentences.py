@@ -227,7 +227,7 @@ _LONGEST_ABBREVIATION = 24
 _LETTERS = re.compile(r"(?<![^\s(\[{\"„“‚‘«»])(?:[^\W\d_]\.[\s-]?)*[^\W\d_]\Z")
 # Of one or two digits, perhaps with others before it: 3., 24.12., 19./20.; or Roman. More digits are a year more often
 # than they are an ordinal.
-_ORDINAL = re.compile(r"[\d./–-]*(?<!\d)\d{1,2}|[IVXLC]{2,}")
+_ORDINAL = re.compile(r"[\d./–-]*(?<!\d)\d{1,3}|[IVXLC]{2,}")
 
 
 def _can_end(text: str, start: int, match: re.Match[str], gap: _Span) -> bool:

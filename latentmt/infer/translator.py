@@ -1,63 +1,36 @@
-"""Text in, text out: the one path from a sentence to its translation.
+"""Text in, text out: the one path from a text to its translation.
 
 A translator holds what was found in a folder of bundles: a latent model with the fields trained on it, a teacher, or
-both. It normalises, tokenizes, batches by length, translates and detokenizes; order and count of the texts are kept.
+both. It takes texts apart into sentences, normalises and encodes them, has them translated, and puts the translations
+together again; order and count of the texts are kept, and the white space between sentences. It may be used from
+several threads at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, cast, overload
 
-import numpy as np
 import torch
 
 from latentmt.bundle import Bundle, Kind, load_bundle
-from latentmt.data.batches import padded_batches
 from latentmt.data.normalise import TextRules, normalise
-from latentmt.data.tokenizer import Tokenizer
-from latentmt.data.tokens import Tokens
+from latentmt.data.tokenizer import EOS, Tokenizer
 from latentmt.errors import UserError
-from latentmt.infer.beam import BeamConfig, beam_search
-from latentmt.infer.postprocess import without_repeats, without_special
-from latentmt.infer.refine import delta_field, net_field
-from latentmt.infer.search import MakeField, translate_tokens
+from latentmt.infer.engine import Candidate, Engine
+from latentmt.infer.how import METHODS, How, Method, default_method
+from latentmt.infer.postprocess import repeatable_pieces
+from latentmt.infer.search import Networks
+from latentmt.infer.sentences import Line, split_line
+from latentmt.infer.trace import SentenceTrace, trace_sentence
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
 
-Method = Literal["prior", "delta", "score", "energy", "teacher"]
-METHODS: tuple[Method, ...] = ("prior", "delta", "score", "energy", "teacher")
-
-
-def default_method(methods: Sequence[Method]) -> Method:
-    """The one to use when none is asked for."""
-    return next(method for method in ("score", "energy", "delta", "teacher") if method in methods)
-
-
-BATCH_TOKENS = 4096
-"""Source tokens translated together, padding counted."""
-LONGEST = 512
-"""The longest target in tokens."""
-
-
-@dataclass(frozen=True)
-class How:
-    """How to translate."""
-
-    method: Method = "score"
-    """What refines: nothing (`prior`), `delta`, `score` or `energy`; or the autoregressive `teacher`."""
-    steps: int = 1
-    """Refinement steps."""
-    beam: int = 4
-    """The teacher's; 1 is greedy."""
-
-    def __str__(self) -> str:
-        if self.method == "teacher":
-            return f"teacher beam {self.beam}"
-        return "L=0" if self.method == "prior" else f"{self.method}-{self.steps}"
+LONGEST = 64
+"""Tokens of the longest sentence a model is given, EOS included: it has seen none longer."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +39,7 @@ class Translation:
 
     text: str
     ids: list[int]
-    """As decoded, before repetitions were removed; without special pieces."""
+    """The pieces of all its sentences as decoded, before repetitions were removed; without special pieces."""
 
 
 class Translator:
@@ -87,10 +60,19 @@ class Translator:
         self.fingerprints = fingerprints or {}
         """Which models these are, where they come from bundles."""
         self.device = next((latent or cast(Teacher, teacher)).parameters()).device
+        self.engine = Engine(Networks(latent, self.fields, teacher, repeatable_pieces(tokenizer).to(self.device)))
 
     @staticmethod
-    def load(folder: Path, device: torch.device | str = "cpu") -> Translator:
-        """Load the bundles of a folder: `latent`, `score`, `energy`, `teacher`, as many as there are."""
+    def load(folder: Path | str, device: torch.device | str = "cpu", threads: int | None = None) -> Translator:
+        """Load the bundles of a folder: `latent`, `score`, `energy`, `teacher`, as many as there are.
+
+        `threads` is how many cores one translation may use, for the whole process; torch's choice if it is None.
+        """
+        folder = Path(folder)
+        if threads is not None:
+            if threads < 1:
+                raise UserError(f"threads {threads}: at least 1")
+            torch.set_num_threads(threads)
         kinds: tuple[Kind, ...] = ("latent", "score", "energy", "teacher")
         found: dict[str, Bundle] = {
             kind: load_bundle(folder / kind, device, kind) for kind in kinds if (folder / kind / "format.json").exists()
@@ -120,36 +102,78 @@ class Translator:
         having = {"prior": self.latent, "delta": self.latent, "teacher": self.teacher} | self.fields
         return [method for method in METHODS if having.get(method) is not None]
 
-    def translate(self, texts: Sequence[str], how: How) -> list[Translation]:
-        """Translate each text as one sentence."""
-        decode = self._decoder(how)
-        sources = self.tokenizer.encode([normalise(_valid(text), self.rules[0]) for text in texts])
-        targets: list[list[int]] = [[] for _ in texts]
-        for group in padded_batches(np.array([len(ids) for ids in sources], dtype=np.int64), BATCH_TOKENS):
-            batch = Tokens.padded([sources[index] for index in group]).to(self.device)
-            for index, ids in zip(group, decode(batch), strict=True):
-                targets[index] = without_special(ids)
-        decoded = self.tokenizer.decode([without_repeats(ids) for ids in targets])
-        # What a model spells in bytes may be a line feed; normalised, a translation is one line.
-        return [Translation(normalise(text, self.rules[1]), ids) for text, ids in zip(decoded, targets, strict=True)]
-
-    def _decoder(self, how: How) -> Callable[[Tokens], list[list[int]]]:
+    def how(self, **choices: Any) -> How:
+        """Choices that this translator can follow; the method is the best it has unless it is named."""
+        how = How(**({"method": default_method(self.methods)} | choices))
         if how.method not in self.methods:
             raise UserError(f"method {how.method}: this model has only {', '.join(self.methods)}")
-        if how.method == "teacher":
-            teacher, config = cast(Teacher, self.teacher), BeamConfig(beam=how.beam)
-            return lambda batch: [list(best.ids) for best in beam_search(teacher, batch, config)]
-        latent, make_field = cast(LatentModel, self.latent), self._field(how.method)
-        return lambda batch: translate_tokens(latent, batch, make_field, how.steps, LONGEST).ids.tolist()
+        if how.rerank == "teacher" and self.teacher is None:
+            raise UserError("rerank teacher: this model has no teacher; decoder, elbo and marginal need none")
+        return how
 
-    def _field(self, method: Method) -> MakeField | None:
-        if method == "prior":
-            return None
-        if method == "delta":
-            latent = cast(LatentModel, self.latent)
-            return lambda source, layout: delta_field(latent, source, layout)
-        net = self.fields[method]
-        return lambda source, layout: net_field(net, source, layout)
+    @overload
+    def translate(self, texts: str, **choices: Any) -> str: ...
+
+    @overload
+    def translate(self, texts: Sequence[str], **choices: Any) -> list[str]: ...
+
+    def translate(self, texts: str | Sequence[str], **choices: Any) -> str | list[str]:
+        """Translate a text or several. Choices are those of `How`: method, steps, lengths, samples, rerank, seed …"""
+        how = self.how(**choices)
+        if isinstance(texts, str):
+            return self.translations([texts], how)[0].text
+        return [translation.text for translation in self.translations(texts, how)]
+
+    def translations(self, texts: Sequence[str], how: How) -> list[Translation]:
+        """Translate texts, and keep what they were decoded as."""
+        lines = [self._split(text) for text in texts]
+        found = iter(self.engine.best([ids for line in lines for ids in line.sentences], how))
+        return [self._joined(line, [next(found) for _ in line.sentences]) for line in lines]
+
+    def candidates(self, texts: Sequence[str], how: How) -> list[list[Translation]]:
+        """Every candidate of texts that are one sentence each (the first one of those that are more)."""
+        lines = [self._split(text) for text in texts]
+        first = [line.sentences[0] if line.sentences else [EOS] for line in lines]
+        return [
+            [Translation(text, one.decoded) for text, one in zip(self._texts(found), found, strict=True)]
+            for found, _ in self.engine.all(first, how)
+        ]
+
+    def trace(self, text: str, **choices: Any) -> list[SentenceTrace]:
+        """Every step of every sentence of a text, with the latent model."""
+        how = self.how(**choices)
+        if how.method == "teacher":
+            raise UserError("there are no refinement steps in what the teacher does")
+        return [trace_sentence(self.engine, ids, how) for ids in self._split(text).sentences]
+
+    def _split(self, text: str) -> _Sentences:
+        line = split_line(_valid(text), lambda part: len(self._encode(part)) <= LONGEST)
+        encoded = [self._encode(part.text) for part in line.parts]
+        return _Sentences(line, [ids for ids in encoded if len(ids) > 1], [len(ids) > 1 for ids in encoded])
+
+    def _encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode([normalise(text, self.rules[0])])[0]
+
+    def _joined(self, line: _Sentences, found: list[Candidate]) -> Translation:
+        texts = iter(self._texts(found))
+        whole = line.line.joined([next(texts) if exists else "" for exists in line.exists])
+        return Translation(whole, [id_ for one in found for id_ in one.decoded])
+
+    def _texts(self, found: Sequence[Candidate]) -> list[str]:
+        # What a model spells in bytes may be a line feed; normalised, a translation is one line.
+        decoded = self.tokenizer.decode([one.readable for one in found])
+        return [normalise(text, self.rules[1]) for text in decoded]
+
+
+@dataclass(frozen=True)
+class _Sentences:
+    """A text taken apart."""
+
+    line: Line
+    sentences: list[list[int]]
+    """The ids of its parts, but for parts of which normalising leaves nothing."""
+    exists: list[bool]
+    """Whether there is something to translate, of each part."""
 
 
 def _valid(text: str) -> str:

@@ -12,7 +12,8 @@ from rich.console import Console
 from latentmt.data.text import all_text, read_lines
 from latentmt.display import table
 from latentmt.errors import UserError
-from latentmt.infer.translator import How, Method, Translator
+from latentmt.infer.how import How, Method
+from latentmt.infer.translator import Translator
 from latentmt.measure.quality import measure
 
 
@@ -26,11 +27,11 @@ def ways_of(methods: Sequence[Method], steps: Sequence[int]) -> Iterator[How]:
     for method in methods:
         match method:
             case "teacher":
-                yield from (How("teacher", beam=1), How("teacher", beam=4))
+                yield from (How(method="teacher", beam=1), How(method="teacher", beam=4))
             case "prior":
-                yield How("prior", 0)
+                yield How(method="prior", steps=0)
             case _:
-                yield from (How(method, count) for count in steps)
+                yield from (How(method=method, steps=count) for count in steps)
 
 
 def evaluate(
@@ -46,7 +47,7 @@ def evaluate(
         raise UserError(f"{len(sources)} sources, {counts} references: they must be equally many, and some")
     results = {}
     for way in ways_of(translator.methods, steps):
-        done = translator.translate(sources, way)
+        done = translator.translations(sources, way)
         results[str(way)] = measure([one.text for one in done], [one.ids for one in done], references)
     rows = [
         (

@@ -25,9 +25,10 @@ from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Pairs, Tokens
 from latentmt.display import table
 from latentmt.errors import UserError
+from latentmt.infer.how import How
 from latentmt.infer.refine import decode_tokens, delta_field, net_field, refine
 from latentmt.infer.search import predict_lengths
-from latentmt.infer.translator import LONGEST, How, Translator
+from latentmt.infer.translator import Translator
 from latentmt.measure.quality import Quality, measure
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
@@ -87,12 +88,16 @@ def show_health(checks: list[Check], console: Console) -> bool:
 
 def _ways(translator: Translator) -> list[How]:
     learned = (method for method in translator.methods if method in translator.fields)
-    return [How("prior", 0), How("delta", 1), *(How(method, 1) for method in learned)]
+    return [
+        How(method="prior", steps=0),
+        How(method="delta", steps=1),
+        *(How(method=method, steps=1) for method in learned),
+    ]
 
 
 def _quality(translator: Translator, corpus: Corpus, how: How) -> Quality:
     pairs = corpus.text("dev")[:SENTENCES]
-    done = translator.translate([pair.source for pair in pairs], how)
+    done = translator.translations([pair.source for pair in pairs], how)
     return measure([one.text for one in done], [one.ids for one in done], [[pair.target for pair in pairs]])
 
 
@@ -114,7 +119,7 @@ def _sums(translator: Translator, batch: Pairs) -> dict[str, Tensor]:
         "tokens": layout.real.sum(),
         "kl": (posterior.kl(prior).sum(-1) * layout.real).sum(),
         "reconstructed": ((read.ids == target.ids) & layout.real).sum(),
-        "predicted": predict_lengths(latent, source, LONGEST).sum(),
+        "predicted": predict_lengths(latent, source).sum(),
         **{name: (cosine(net) * layout.real).sum() for name, net in translator.fields.items()},
     }
 
@@ -124,7 +129,7 @@ def _batches(translator: Translator, corpus: Corpus, distilled: bool) -> Iterato
     dev, texts = corpus.split("dev"), [pair.source for pair in corpus.text("dev")[:SENTENCES]]
     targets = [dev.target[i].tolist() for i in range(len(texts))]
     if distilled:
-        targets = [[*one.ids, EOS] for one in translator.translate(texts, How("teacher", beam=4))]
+        targets = [[*one.ids, EOS] for one in translator.translations(texts, How(method="teacher", beam=4))]
     for group in padded_batches(dev.source.lengths[: len(texts)], _BATCH_TOKENS):
         source = Tokens.padded([dev.source[int(i)].tolist() for i in group])
         yield Pairs(source, Tokens.padded([targets[i] for i in group]))

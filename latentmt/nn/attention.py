@@ -46,10 +46,6 @@ class Memory:
     keys_values: Float[Tensor, "layers 2 r h s e"]
     segment: Int[Tensor, "r s"]
 
-    def repeat(self, times: int) -> Memory:
-        """Every row `times` times, copies beside each other."""
-        return Memory(self.keys_values.repeat_interleave(times, dim=2), self.segment.repeat_interleave(times, dim=0))
-
     def select(self, rows: Int[Tensor, " n"]) -> Memory:
         """The named rows, in that order."""
         return Memory(self.keys_values.index_select(2, rows), self.segment.index_select(0, rows))
@@ -187,7 +183,11 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention to keys and values that somebody else projected."""
+    """Attention to keys and values that somebody else projected.
+
+    There may be several rows for each row of keys, beside each other: candidates for one source. They attend to it
+    as queries of one long row, so that nothing is copied.
+    """
 
     def __init__(self, width: int, heads: int, gain: float = 1.0) -> None:
         super().__init__()
@@ -198,10 +198,10 @@ class CrossAttention(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "r t d"],
-        keys_values: Float[Tensor, "2 r h s e"],
-        bias: Float[Tensor, "r 1 t s"],
+        keys_values: Float[Tensor, "2 b h s e"],
+        bias: Float[Tensor, "b 1 _ s"],
     ) -> Float[Tensor, "r t d"]:
-        (query,) = split_heads(self.query(x), 1, self.heads).unbind()
         key, value = keys_values.unbind()
+        (query,) = split_heads(self.query(x).view(len(key), -1, x.shape[2]), 1, self.heads).unbind()
         mixed: Tensor = self.out(attend(query, key, value, bias))
-        return mixed
+        return mixed.view_as(x)

@@ -111,8 +111,8 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Tensor, "r t d"],
         bias: Float[Tensor, "r 1 t t"],
-        memory: Float[Tensor, "2 r h s e"],
-        memory_bias: Float[Tensor, "r 1 t s"],
+        memory: Float[Tensor, "2 b h s e"],
+        memory_bias: Float[Tensor, "b 1 _ s"],
     ) -> Float[Tensor, "r t d"]:
         x = x + self.dropout(self.self_attention(self.self_norm(x), bias))
         return self._rest(x, memory, memory_bias)
@@ -182,10 +182,15 @@ class DecoderStack(nn.Module):
     def forward(
         self, x: Float[Tensor, "r t d"], segment: Int[Tensor, "r t"], memory: Memory, twice: bool = False
     ) -> Float[Tensor, "r t d"]:
-        """Every token at once. `twice` if the result is to be differentiated twice, which is slower."""
+        """Every token at once. `twice` if the result is to be differentiated twice, which is slower.
+
+        With n times as many rows as the memory has, they are n candidates for each of its rows, beside each other.
+        """
         dtype = compute_dtype(x)
         bias = attention_bias(segment, segment, dtype, self.causal)
-        memory_bias = attention_bias(segment, memory.segment, dtype)
+        if len(segment) % max(len(memory.segment), 1):
+            raise ValueError(f"{len(segment)} rows of targets for {len(memory.segment)} of sources")
+        memory_bias = attention_bias(segment.view(len(memory.segment), -1), memory.segment, dtype)
         entry = x
         with sdpa_kernel(KERNELS_TWICE if twice else KERNELS):
             for layer, keys_values in zip(self.layers, memory.keys_values.unbind(), strict=True):

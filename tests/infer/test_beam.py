@@ -159,7 +159,7 @@ def test_a_wide_beam_is_exhaustive_search(penalty: float) -> None:
     config = BeamConfig(beam=400, length_penalty=penalty, max_ratio=0.0, max_extra=longest)
     found = beam_search(teacher, Tokens.padded(some), config)
     for source, hypothesis in zip(some, found, strict=True):
-        memory = teacher.decoder_stack.remember(teacher.encode(Tokens.padded([source]))).repeat(len(targets))
+        memory = teacher.decoder_stack.remember(teacher.encode(Tokens.padded([source])))
         log_prob = teacher.log_prob(Tokens.padded(targets), memory).sum(1).detach()
         scores = log_prob / torch.tensor([len(ids) for ids in targets]) ** penalty
         assert list(hypothesis.ids) == targets[int(scores.argmax())]

@@ -131,7 +131,7 @@ def test_candidates_share_their_source(model: LatentModel, kind: str) -> None:
         field = field_of(kind, model, model.encode(Tokens.padded([SOURCES[row // 3]])), one)
         close([found[row, :length]], [refine(z[row : row + 1, :length], field, 2)[0]])
     with pytest.raises(ValueError, match="3 rows of targets for 2 of sources"):
-        field_of(kind, model, source, Layout.of_lengths(torch.tensor([1, 1, 1]), 1))
+        field_of(kind, model, source, Layout.of_lengths(torch.tensor([1, 1, 1]), 1))(z[:3, :1])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -24,8 +24,9 @@ from latentmt.data.numbers import Sizes, write_numbers
 from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
+from latentmt.infer.how import How
 from latentmt.infer.refine import delta_field, net_field, refine
-from latentmt.infer.translator import How, Translator
+from latentmt.infer.translator import Translator
 from latentmt.measure import health as module
 from latentmt.measure.health import Check, health, show_health
 from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
@@ -228,7 +229,7 @@ def test_a_distilled_model_is_judged_by_its_teachers_targets(latent: LatentModel
     torch.manual_seed(3)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size).eval()
     translator = Translator(corpus.tokenizer, corpus.manifest.rules, teacher=teacher)
-    done = translator.translate([pair.source for pair in corpus.text("dev")], How("teacher", beam=4))
+    done = translator.translations([pair.source for pair in corpus.text("dev")], How(method="teacher", beam=4))
     predicted = sum(len(source) + 1 for source, _ in pairs(corpus))
     check = checked(latent, corpus, distilled=True, teacher=teacher)[LENGTH]
     assert check.value == pytest.approx(predicted / sum(len(one.ids) + 1 for one in done))

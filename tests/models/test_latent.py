@@ -19,7 +19,7 @@ from batches import (
 )
 from torch import Tensor
 
-from latentmt.data.tokens import Pairs
+from latentmt.data.tokens import Layout, Pairs
 from latentmt.models.latent import LENGTH_LIMIT, LatentModel
 from latentmt.nn.attention import Source
 from latentmt.objectives import free_bits_kl, length_loss, smoothed_cross_entropy
@@ -89,16 +89,24 @@ def test_memory_made_once_serves_every_step(model: LatentModel) -> None:
         close([model.decode(z, layout, once)], [model.decode(z, layout, fresh)])
 
 
-def test_memory_rows_can_be_chosen_and_repeated(model: LatentModel) -> None:
+def test_memory_rows_can_be_chosen(model: LatentModel) -> None:
     source = model.encode(padded().source)
-    rows = torch.tensor([4, 0])
-    memory = model.prior_stack.remember(source)
-    expected = model.prior_stack.remember(
-        Source(source.states[rows].repeat_interleave(3, 0), source.segment[rows].repeat_interleave(3, 0))
-    )
-    got = memory.select(rows).repeat(3)
+    rows = torch.tensor([4, 0, 4])
+    got = model.prior_stack.remember(source).select(rows)
+    expected = model.prior_stack.remember(Source(source.states[rows], source.segment[rows]))
     close([got.keys_values], [expected.keys_values])
     assert torch.equal(got.segment, expected.segment)
+
+
+def test_candidates_share_the_memory_of_their_source(model: LatentModel) -> None:
+    pairs = padded()
+    memory, layout = model.decoder_stack.remember(model.encode(pairs.source)), pairs.target.layout
+    three = Layout(layout.segment.repeat_interleave(3, 0), layout.position.repeat_interleave(3, 0))
+    z = torch.randn(*three.segment.shape, LATENT.latent_dim, dtype=torch.float64)
+    together = model.decode(z, three, memory)
+    close([together[i::3] for i in range(3)], [model.decode(z[i::3], layout, memory) for i in range(3)])
+    with pytest.raises(ValueError, match="rows of targets"):
+        model.decode(z[1:], Layout(three.segment[1:], three.position[1:]), memory)
 
 
 def test_decoder_knows_the_place_of_a_token(model: LatentModel) -> None:

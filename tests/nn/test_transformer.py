@@ -54,7 +54,7 @@ def test_hypotheses_side_by_side_equal_the_whole() -> None:
         history = torch.cat((history, inputs[position][:, :, None]), dim=2)
         last = stack.step(inputs[position], cache.first(4), memory, torch.tensor(position))
     segment = torch.ones(6, 3, dtype=torch.long)
-    whole = stack(history.flatten(0, 1), segment, memory.repeat(3))[:, -1]
+    whole = stack(history.flatten(0, 1), segment, memory)[:, -1]
     torch.testing.assert_close(last.flatten(0, 1), whole.detach())
 
 

@@ -1,0 +1,97 @@
+"""Runs networks on sentences of ids: batches them by length, and hands back what was found in their order.
+
+It knows devices and batches; text is the translator's business, and what a search does is `search`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentmt.data.batches import padded_batches
+from latentmt.data.tokens import Tokens
+from latentmt.infer.beam import BeamConfig, beam_search
+from latentmt.infer.how import How
+from latentmt.infer.noise import standard_noise
+from latentmt.infer.postprocess import without_special
+from latentmt.infer.rerank import MARGINAL_SAMPLES
+from latentmt.infer.search import Candidates, Networks, search
+from latentmt.nn.positions import MAX_POSITIONS
+
+BATCH_TOKENS = 4096
+"""Source tokens translated together, padding and candidates counted."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A target for a sentence."""
+
+    decoded: list[int]
+    """As decoded, but for special pieces: what repetitions are counted in."""
+    readable: list[int]
+    """As it is read."""
+    score: float
+    """What candidates are ranked by, per token; 0 where there is only one."""
+
+
+class Engine:
+    """Networks on their device. `graphed`: whether searches are recorded as CUDA graphs; by default, on a GPU."""
+
+    def __init__(self, networks: Networks, graphed: bool | None = None) -> None:
+        self.networks = networks
+        network = networks.latent or networks.teacher
+        assert network is not None
+        self.device = next(network.parameters()).device
+        self.graphed = self.device.type == "cuda" if graphed is None else graphed
+
+    def best(self, sentences: Sequence[Sequence[int]], how: How) -> list[Candidate]:
+        """The candidate that is kept, of each sentence."""
+        return [found[best] for found, best in self.all(sentences, how)]
+
+    def all(self, sentences: Sequence[Sequence[int]], how: How) -> list[tuple[list[Candidate], int]]:
+        """All candidates of each sentence, and which one is kept."""
+        results: list[tuple[list[Candidate], int]] = [([], 0)] * len(sentences)
+        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+        for group in padded_batches(lengths, max(1, BATCH_TOKENS // how.candidates)):
+            batch = Tokens.padded([sentences[index] for index in group]).to(self.device)
+            run = self._teacher if how.method == "teacher" else self._search
+            for index, result in zip(group, run(batch, how), strict=True):
+                results[index] = result
+        return results
+
+    def noise(self, how: How) -> Float[Tensor, "samples places D"]:
+        """What a search with this seed draws from."""
+        assert self.networks.latent is not None
+        samples = max(how.samples, MARGINAL_SAMPLES if how.rerank == "marginal" else 1)
+        noise = standard_noise(samples, MAX_POSITIONS, self.networks.latent.latent_dim, how.seed)
+        return noise.to(self.device)
+
+    def _search(self, batch: Tokens, how: How) -> Iterator[tuple[list[Candidate], int]]:
+        return listed(search(self.networks, batch, how, self.noise(how)), how.candidates)
+
+    @torch.no_grad()
+    def _teacher(self, batch: Tokens, how: How) -> Iterator[tuple[list[Candidate], int]]:
+        assert self.networks.teacher is not None
+        for best in beam_search(self.networks.teacher, batch, BeamConfig(beam=how.beam)):
+            ids = without_special(best.ids)
+            yield [Candidate(ids, ids, best.score)], 0
+
+
+def listed(found: Candidates, each: int) -> Iterator[tuple[list[Candidate], int]]:
+    """Candidates as lists, those of one sentence after the other."""
+    ends = found.readable.layout.real.sum(1) - 1  # without EOS
+    columns = zip(
+        found.decoded.ids.tolist(),
+        found.readable.ids.tolist(),
+        ends.tolist(),
+        found.score.flatten().tolist(),
+        strict=True,
+    )
+    made = [Candidate(without_special(ids), read[:end], score) for ids, read, end, score in columns]
+    for number, best in enumerate(found.best.tolist()):
+        yield made[number * each : (number + 1) * each], best

@@ -1,0 +1,86 @@
+"""How to translate: the choices a user has, and which of them go together. It translates nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from latentmt.errors import UserError
+
+Method = Literal["prior", "delta", "score", "energy", "teacher"]
+METHODS: tuple[Method, ...] = ("prior", "delta", "score", "energy", "teacher")
+
+Rerank = Literal["none", "teacher", "decoder", "elbo", "marginal"]
+RERANKS: tuple[Rerank, ...] = ("none", "teacher", "decoder", "elbo", "marginal")
+
+MOST = {"steps": 1000, "lengths": 101, "samples": 1000, "beam": 100}
+"""The most there may be of each."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How to translate."""
+
+    method: Method = "score"
+    """What refines: nothing (`prior`), `delta`, `score` or `energy`; or the autoregressive `teacher` instead."""
+    steps: int = 1
+    """Refinement steps."""
+    adaptive: bool = False
+    """Let each sentence stop when its steps have become short; `steps` is then the most there are."""
+    lengths: int = 1
+    """How many of the likeliest lengths are tried."""
+    samples: int = 1
+    """Latents tried for each length: the prior's mean, and samples of the prior."""
+    rerank: Rerank = "none"
+    """Which candidate is kept: the one the `teacher` finds likeliest, the latent model's own `decoder` (given z),
+    `elbo` or `marginal`; each per token."""
+    seed: int = 1
+    """Of the samples."""
+    length_bias: float = 0.0
+    """Added to every predicted length, as a share of the source's."""
+    remove_repeats: bool = True
+    """Leave out a piece that repeats the one before it (digits may repeat)."""
+    beam: int = 4
+    """The teacher's, where it translates; 1 is greedy."""
+
+    def __post_init__(self) -> None:
+        for name, known in (("method", METHODS), ("rerank", RERANKS)):
+            if getattr(self, name) not in known:
+                raise UserError(f"{name} {getattr(self, name)}: expected one of {', '.join(known)}")
+        for name, most in MOST.items():
+            least = 0 if name == "steps" else 1
+            if not least <= getattr(self, name) <= most:
+                raise UserError(f"{name} {getattr(self, name)}: expected {least} to {most}")
+        if not -0.9 <= self.length_bias <= 5:
+            raise UserError(f"length_bias {self.length_bias}: expected -0.9 to 5")
+        if self.method == "teacher":
+            if self.candidates > 1 or self.rerank != "none":
+                raise UserError("the teacher translates by beam search: it has no lengths, samples or rerank")
+        elif self.candidates > 1 and self.rerank == "none":
+            raise UserError(
+                f"{self.candidates} candidates need a rerank to choose between them: {', '.join(RERANKS[1:])}"
+            )
+
+    @property
+    def candidates(self) -> int:
+        """How many translations of a sentence are made."""
+        return self.lengths * self.samples
+
+    @property
+    def moves(self) -> bool:
+        """Whether latents are refined at all."""
+        return self.method not in ("prior", "teacher") and self.steps > 0
+
+    def __str__(self) -> str:
+        if self.method == "teacher":
+            return f"teacher beam {self.beam}"
+        name = f"{self.method}-{self.steps}{'*' if self.adaptive else ''}" if self.moves else "L=0"
+        if self.candidates > 1:
+            name += f" {self.lengths}×{self.samples} by {self.rerank}"
+        return name + (f" length {self.length_bias:+.0%}" if self.length_bias else "")
+
+
+def default_method(methods: Sequence[Method]) -> Method:
+    """The one to use when none is asked for."""
+    return next(method for method in ("score", "energy", "delta", "teacher") if method in methods)

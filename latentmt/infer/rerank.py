@@ -1,0 +1,46 @@
+"""Which of several candidates to keep: each gets a score per token, and the highest one wins.
+
+With a teacher it is the teacher's opinion of what would be read; without one, the latent model's own opinion of what
+it decoded. Candidates of one source lie beside each other. Nothing here waits for the device.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from latentmt.data.tokens import Tokens
+from latentmt.infer.marginal import elbo, marginal
+from latentmt.models.latent import LatentModel
+from latentmt.models.teacher import Teacher
+from latentmt.nn.attention import Memory, Source
+
+MARGINAL_SAMPLES = 16
+"""Latents a candidate's marginal is estimated with."""
+
+
+def by_teacher(teacher: Teacher, source: Tokens, readable: Tokens) -> Float[Tensor, " r"]:
+    """log p(y|x) of the teacher over the length, EOS counted (row 13 of the paper's method)."""
+    memory = teacher.decoder_stack.remember(teacher.encode(source))
+    return _per_token(teacher.log_prob(readable, memory).sum(1), readable)
+
+
+def by_decoder(model: LatentModel, z: Float[Tensor, "r t D"], target: Tokens, memory: Memory) -> Float[Tensor, " r"]:
+    """log p(y|z,x) at the latent the candidate was decoded from. Memory: `decoder_stack.remember(source)`."""
+    return _per_token(model.log_prob(model.decode(z, target.layout, memory), target).sum(1), target)
+
+
+def by_elbo(model: LatentModel, source: Source, target: Tokens) -> Float[Tensor, " r"]:
+    """The ELBO at the posterior's mean."""
+    return _per_token(elbo(model, source, target), target)
+
+
+def by_marginal(
+    model: LatentModel, source: Source, target: Tokens, noise: Float[Tensor, "samples width D"]
+) -> Float[Tensor, " r"]:
+    """log p(y|x,T) by importance sampling."""
+    return _per_token(marginal(model, source, target, noise).log_prob, target)
+
+
+def _per_token(total: Float[Tensor, " r"], target: Tokens) -> Float[Tensor, " r"]:
+    return total / target.layout.real.sum(1)

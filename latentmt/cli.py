@@ -10,7 +10,7 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -63,7 +63,43 @@ class Method(StrEnum):
     teacher = "teacher"
 
 
+class Rerank(StrEnum):
+    """What chooses between candidates: nothing, the teacher, or the latent model in one of three ways."""
+
+    none = "none"
+    teacher = "teacher"
+    decoder = "decoder"
+    elbo = "elbo"
+    marginal = "marginal"
+
+
 MethodOption = Annotated[Method | None, typer.Option(help="Default: the best the model has.")]
+# What may be chosen, and what goes together, is `How`'s to say, in one line; so there are no bounds here.
+TextsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="TEXT", help="Sentences; without any, lines of standard input.")
+]
+InputOption = Annotated[
+    Path | None, typer.Option("--input", help="A file of lines (.gz and .xz are decompressed) instead.")
+]
+StepsOption = Annotated[int | None, typer.Option(help="Refinement steps. Default: 1.")]
+AdaptiveOption = Annotated[
+    bool, typer.Option("--adaptive", help="Let each sentence stop when its steps have become short.")
+]
+LengthsOption = Annotated[int | None, typer.Option(help="How many of the likeliest lengths are tried. Default: 1.")]
+SamplesOption = Annotated[int | None, typer.Option(help="Latents tried for each length. Default: 1.")]
+RerankOption = Annotated[Rerank | None, typer.Option(help="What chooses between several lengths and samples.")]
+SeedOption = Annotated[int | None, typer.Option(help="Of the samples. Default: 1.")]
+LengthBiasOption = Annotated[
+    float | None, typer.Option(help="Added to every predicted length, as a share of the source's: 0.1, say.")
+]
+KeepRepeatsOption = Annotated[
+    bool, typer.Option("--keep-repeats", help="Leave in a piece that repeats the one before it.")
+]
+BeamOption = Annotated[int | None, typer.Option(help="The teacher's beam, where it translates. Default: 4.")]
+ThreadsOption = Annotated[int | None, typer.Option(help="Cores to use. Default: torch's choice.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Write JSON, an object a line: source, translation and how it was made.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -170,23 +206,50 @@ def distill(
 @app.command()
 def translate(
     model: ModelOption,
-    texts: Annotated[list[str] | None, typer.Argument(help="Sentences; without any, lines of standard input.")] = None,
+    texts: TextsArgument = None,
+    input_: InputOption = None,
     method: MethodOption = None,
-    steps: Annotated[int, typer.Option(min=0, help="Refinement steps.")] = 1,
-    beam: Annotated[int, typer.Option(min=1, help="The teacher's beam.")] = 4,
+    steps: StepsOption = None,
+    adaptive: AdaptiveOption = False,
+    lengths: LengthsOption = None,
+    samples: SamplesOption = None,
+    rerank: RerankOption = None,
+    seed: SeedOption = None,
+    length_bias: LengthBiasOption = None,
+    keep_repeats: KeepRepeatsOption = False,
+    beam: BeamOption = None,
     device: DeviceOption = None,
+    threads: ThreadsOption = None,
+    json_: JsonOption = False,
 ) -> None:
-    """Translate sentences, a line each."""
-    from latentmt.data.text import all_text, decode_lines
+    """Translate lines: each comes out as one line, as soon as it is there."""
+    import json
+
+    from latentmt.infer.stream import batches_of, write_lines
     from latentmt.infer.translator import Translator
     from latentmt.train.ranks import pick_device
 
-    translator = Translator.load(model, pick_device(device))
-    choices = {"steps": steps, "beam": beam} | ({"method": method.value} if method else {})
-    for translation in translator.translate(
-        texts or list(all_text(decode_lines(sys.stdin.buffer, "standard input"))), **choices
-    ):
-        print(translation)
+    batches = batches_of(texts, input_)
+    translator = Translator.load(model, pick_device(device), threads)
+    wanted = {
+        "method": method and method.value,
+        "steps": steps,
+        "adaptive": adaptive or None,
+        "lengths": lengths,
+        "samples": samples,
+        "rerank": rerank and rerank.value,
+        "seed": seed,
+        "length_bias": length_bias,
+        "remove_repeats": False if keep_repeats else None,
+        "beam": beam,
+    }
+    how = translator.how(**{name: choice for name, choice in wanted.items() if choice is not None})
+    for lines in batches:
+        found = [translation.text for translation in translator.translations(lines, how)]
+        if json_:
+            facts = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
+            found = [json.dumps(fact | {"how": str(how)}, ensure_ascii=False) for fact in facts]
+        write_lines(found)
 
 
 @app.command()
@@ -194,19 +257,51 @@ def evaluate(
     model: ModelOption,
     src: Annotated[Path, typer.Option(help="Source sentences, a line each.")],
     ref: Annotated[list[Path], typer.Option(help="References, a line each; may be given several times.")],
-    steps: Annotated[list[int] | None, typer.Option(min=0, help="Refinement steps to try; default 1 and 4.")] = None,
+    method: Annotated[
+        list[Method] | None, typer.Option(help="May be given several times. Default: all the model has.")
+    ] = None,
+    steps: Annotated[
+        list[int] | None, typer.Option(help="Refinement steps; may be given several times. Default: 1 and 4.")
+    ] = None,
+    lengths: LengthsOption = None,
+    samples: SamplesOption = None,
+    rerank: RerankOption = None,
+    seed: SeedOption = None,
+    length_bias: LengthBiasOption = None,
+    oracle: Annotated[
+        bool, typer.Option("--oracle", help="Also measure the best of several candidates, chosen by the references.")
+    ] = False,
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="A B", help="Test whether A is better than B, as named in the table: score-1 L=0, say."),
+    ] = None,
+    json_: Annotated[Path | None, typer.Option("--json", help="Write the results to this file, too.")] = None,
     device: DeviceOption = None,
 ) -> None:
-    """Measure every method a model has on a test set."""
+    """Measure the ways a model can translate on a test set; with several lengths or samples, search too."""
     from latentmt.display import output
     from latentmt.infer.translator import Translator
+    from latentmt.measure.evaluate import EvalSet, Wanted, json_file, show_evaluation, write_evaluation
     from latentmt.measure.evaluate import evaluate as evaluate_translator
-    from latentmt.measure.evaluate import read_texts
     from latentmt.train.ranks import pick_device
 
-    references = [read_texts(path) for path in ref]
-    translator = Translator.load(model, pick_device(device))
-    evaluate_translator(translator, read_texts(src), references, steps or [1, 4], output())
+    choices: dict[str, Any] = {
+        "methods": method and [one.value for one in method],
+        "steps": steps,
+        "lengths": lengths,
+        "samples": samples,
+        "rerank": rerank and rerank.value,
+        "seed": seed,
+        "length_bias": length_bias,
+        "oracle": oracle,
+        "compare": compare and [compare],
+    }
+    wanted = Wanted(**{name: choice for name, choice in choices.items() if choice is not None})
+    texts, out = EvalSet.read(src, ref), json_ and json_file(json_)
+    found = evaluate_translator(Translator.load(model, pick_device(device)), texts, wanted)
+    show_evaluation(found, output())
+    if out:
+        write_evaluation(found, out)
 
 
 @app.command()
@@ -224,6 +319,42 @@ def health(recipe: RecipeArgument, work: WorkOption = None, device: DeviceOption
     translator = Translator.load(folder, pick_device(device))
     if not show_health(checks_of(translator, Corpus.load(folder / "corpus"), distilled), output()):
         raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    model: ModelOption,
+    src: Annotated[Path, typer.Option(help="Source sentences, a line each.")],
+    sentences: Annotated[int, typer.Option(min=1, help="How many of its lines are translated.")] = 200,
+    method: Annotated[
+        list[Method] | None, typer.Option(help="May be given several times. Default: all the model has.")
+    ] = None,
+    steps: Annotated[
+        list[int] | None, typer.Option(help="Refinement steps; may be given several times. Default: 1 and 4.")
+    ] = None,
+    lengths: LengthsOption = None,
+    samples: SamplesOption = None,
+    rerank: Annotated[
+        list[Rerank] | None, typer.Option(help="What chooses between candidates; may be given several times.")
+    ] = None,
+    batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,2,4,8,16,32,64,128,256",
+    json_: Annotated[Path | None, typer.Option("--json", help="Write the results to this file, too.")] = None,
+    threads: ThreadsOption = None,
+    device: DeviceOption = None,
+) -> None:
+    """Measure how fast the ways a model can translate are: one text at a time, and many sentences together."""
+    from latentmt.display import output
+    from latentmt.infer.translator import Translator
+    from latentmt.measure.evaluate import Wanted, json_file
+    from latentmt.measure.latency import choose_ways, measure_speed, parse_batches, read_source, show_speed
+    from latentmt.train.ranks import pick_device
+
+    sizes, out = parse_batches(batches), json_ and json_file(json_)
+    translator = Translator.load(model, pick_device(device), threads)
+    lengths, samples = (1 if count is None else count for count in (lengths, samples))
+    wanted = Wanted([one.value for one in method or ()], steps or (1, 4), lengths, samples)
+    ways = choose_ways(translator, wanted, [one.value for one in rerank or ()])
+    show_speed(measure_speed(translator, read_source(translator, src, sentences), ways, sizes), output(), out)
 
 
 @app.command()

@@ -248,7 +248,7 @@ def _validation(corpus: Corpus, *, ways: Sequence[How], **networks: Any) -> Call
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
 
     def look() -> Validation:
-        translator = Translator(corpus.tokenizer, corpus.manifest.rules, **networks)
+        translator = Translator(corpus.tokenizer, corpus.manifest.rules, graphed=False, **networks)
         metrics: dict[str, float] = {}
         samples = [f"  source     {pair.source}\n  reference  {pair.target}" for pair in pairs[:SHOWN]]
         for way in ways:

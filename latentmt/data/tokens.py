@@ -57,12 +57,11 @@ class Tokens:
     @staticmethod
     def padded(sentences: Sequence[Sequence[int]], width: int | None = None) -> Tokens:
         """One sentence a row, padded to the longest or to `width`."""
-        lengths = torch.tensor([len(sentence) for sentence in sentences])
-        width = int(lengths.max()) if width is None else width
-        ids = torch.full((len(sentences), width), PAD)
-        for row, sentence in zip(ids, sentences, strict=True):
-            row[: len(sentence)] = torch.as_tensor(sentence)
-        return Tokens(ids, Layout.of_lengths(lengths, width))
+        lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
+        layout = Layout.of_lengths(lengths, int(lengths.max()) if width is None else width)
+        flat = torch.tensor([id_ for sentence in sentences for id_ in sentence], dtype=torch.long)
+        ids = torch.full(layout.segment.shape, PAD).masked_scatter_(layout.real, flat)
+        return Tokens(ids, layout)
 
     def to(self, device: torch.device | str) -> Tokens:
         return Tokens(self.ids.to(device, non_blocking=True), self.layout.to(device))

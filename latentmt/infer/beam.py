@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from pydantic import Field
 from torch import Tensor
 
@@ -69,7 +69,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class _Best:
+class Best:
     """The best finished hypothesis of each sentence; a score of −∞ where there is none."""
 
     ids: Int[Tensor, "b w_and_bos"]
@@ -78,9 +78,9 @@ class _Best:
     log_prob: Float[Tensor, " b"]
     finished: Bool[Tensor, " b"]
 
-    def where(self, change: Bool[Tensor, " b"], other: _Best) -> _Best:
+    def where(self, change: Bool[Tensor, " b"], other: Best) -> Best:
         """The other ones where there is a change."""
-        return _Best(
+        return Best(
             torch.where(change[:, None], other.ids, self.ids),
             torch.where(change, other.length, self.length),
             torch.where(change, other.score, self.score),
@@ -88,10 +88,10 @@ class _Best:
             torch.where(change, other.finished, self.finished),
         )
 
-    def select(self, rows: Int[Tensor, " n"]) -> _Best:
-        return _Best(*(value.index_select(0, rows) for value in self._values()))
+    def select(self, rows: Int[Tensor, " n"]) -> Best:
+        return Best(*(value.index_select(0, rows) for value in self._values()))
 
-    def put(self, rows: Int[Tensor, " n"], other: _Best) -> None:
+    def put(self, rows: Int[Tensor, " n"], other: Best) -> None:
         """Write the other ones into the named rows."""
         for mine, theirs in zip(self._values(), other._values(), strict=True):
             mine.index_copy_(0, rows, theirs)
@@ -108,7 +108,7 @@ class _Best:
 
 
 @dataclass(frozen=True)
-class _Beams:
+class Beams:
     """The sentences in the batch, each with its live hypotheses, best first."""
 
     sentence: Int[Tensor, " b"]
@@ -119,16 +119,19 @@ class _Beams:
     """The hypotheses so far, BOS first."""
     log_prob: Float[Tensor, "b k"]
     """−∞ for one that does not exist."""
-    best: _Best
+    best: Best
     ended: Int[Tensor, " b"]
     """How many hypotheses have finished."""
     done: Bool[Tensor, " b"]
+    seen: Bool[Tensor, "b k slots"]
+    """Whose tokens in the cache each hypothesis continues."""
     memory: Memory
     cache: Cache
+    """The only thing that is written in place, and never read before it is written."""
 
-    def select(self, rows: Int[Tensor, " n"]) -> _Beams:
+    def select(self, rows: Int[Tensor, " n"]) -> Beams:
         """The named sentences."""
-        return _Beams(
+        return Beams(
             sentence=self.sentence.index_select(0, rows),
             limit=self.limit.index_select(0, rows),
             ids=self.ids.index_select(0, rows),
@@ -136,6 +139,7 @@ class _Beams:
             best=self.best.select(rows),
             ended=self.ended.index_select(0, rows),
             done=self.done.index_select(0, rows),
+            seen=self.seen.index_select(0, rows),
             memory=self.memory.select(rows),
             cache=self.cache.select(rows),
         )
@@ -150,11 +154,11 @@ def beam_search(teacher: Teacher, source: Tokens, config: BeamConfig) -> list[Hy
     if not len(source.ids):
         return []
     width = config.longest(source.ids.shape[1])
-    beams = _start(teacher, source, config, width)
+    beams = start(teacher, source, config, width)
     found = beams.best.select(beams.sentence)
     positions = torch.arange(width, device=source.ids.device)
     for position in range(width):
-        beams = _advance(teacher, beams, position, positions[position], config.length_penalty)
+        beams = advance(teacher, beams, position, positions[position], config.length_penalty)
         if (position + 1) % _ASK_EVERY == 0:
             searched = (~beams.done).nonzero()[:, 0]
             if not len(searched):
@@ -166,7 +170,8 @@ def beam_search(teacher: Teacher, source: Tokens, config: BeamConfig) -> list[Hy
     return found.hypotheses()
 
 
-def _start(teacher: Teacher, source: Tokens, config: BeamConfig, width: int) -> _Beams:
+def start(teacher: Teacher, source: Tokens, config: BeamConfig, width: int) -> Beams:
+    """Every sentence before its first token, with room for `width` of them."""
     rows, beam, device = len(source.ids), config.beam, source.ids.device
     encoded, lengths = teacher.encode(source), source.layout.real.sum(1)
     scores = torch.promote_types(encoded.states.dtype, torch.float32)
@@ -176,24 +181,28 @@ def _start(teacher: Teacher, source: Tokens, config: BeamConfig, width: int) -> 
     log_prob[:, 0] = 0.0  # all would be the same hypothesis
     none = torch.zeros(rows, dtype=torch.long, device=device)
     worst = log_prob.new_full((rows,), -torch.inf)
-    return _Beams(
+    return Beams(
         sentence=torch.arange(rows, device=device),
         limit=((config.max_ratio * lengths.double()).long() + config.max_extra).clamp(max=width),
         ids=ids,
         log_prob=log_prob,
-        best=_Best(ids[:, 0], none, worst, worst, none > 0),
+        best=Best(ids[:, 0], none, worst, worst, none > 0),
         ended=none,
         done=none > 0,
+        seen=torch.zeros((rows, beam, beam * width), dtype=torch.bool, device=device),
         memory=teacher.decoder_stack.remember(encoded),
         cache=teacher.cache(rows, beam, width),
     )
 
 
-def _advance(teacher: Teacher, beams: _Beams, position: int, place: Int[Tensor, ""], penalty: float) -> _Beams:
+def advance(teacher: Teacher, beams: Beams, position: int, place: Int[Tensor, ""], penalty: float) -> Beams:
     """Add the token at `position` (`place`, on the device) to every hypothesis. Nothing here waits for the device."""
     beam, length = beams.ids.shape[1], position + 1
+    own = torch.eye(beam, dtype=torch.bool, device=place.device).expand(len(beams.ids), beam, beam)
+    seen = beams.seen.index_copy(2, beams.cache.slots(place), own)
     cache = beams.cache.first(-(-length // _CACHE_GROWTH) * _CACHE_GROWTH)
-    logits = teacher.step(beams.ids[:, :, position], cache, beams.memory, place)
+    slots = cache.keys_values.shape[4]
+    logits = teacher.step(beams.ids[:, :, position], cache, seen[:, :, :slots], beams.memory, place)
     scores, parent, token = _candidates(logits, beams.log_prob)
     ends = token == EOS
 
@@ -203,29 +212,28 @@ def _advance(teacher: Teacher, beams: _Beams, position: int, place: Int[Tensor, 
     finished = _of(beams.ids, parent.gather(1, which[:, None]))[:, 0]
     finished[:, length] = EOS
     size = torch.full_like(beams.ended, length)
-    candidate = _Best(finished, size, log_prob / length**penalty, log_prob, torch.ones_like(beams.done))
+    candidate = Best(finished, size, log_prob / length**penalty, log_prob, torch.ones_like(beams.done))
     best = beams.best.where((candidate.score > beams.best.score) & ~beams.done, candidate)
     ended = beams.ended + (ending > -torch.inf).sum(1)
 
     live, chosen = scores.masked_fill(ends, -torch.inf).topk(beam)
     origin = parent.gather(1, chosen)
-    cache.reorder(origin)
-    ids = _of(beams.ids, origin)
+    ids, seen = _of(beams.ids, origin), _of(seen, origin)
     ids[:, :, length] = token.gather(1, chosen)
 
     # Without any hypothesis that ended, the likeliest one so far has to do.
     at_limit = beams.limit <= length
-    unfinished = _Best(ids[:, 0], size, live[:, 0] / length**penalty, live[:, 0], torch.zeros_like(beams.done))
+    unfinished = Best(ids[:, 0], size, live[:, 0] / length**penalty, live[:, 0], torch.zeros_like(beams.done))
     best = best.where(at_limit & (best.score == -torch.inf), unfinished)
     # A log-probability only falls, so the most a live hypothesis can score is what it would at the longest length.
     hopeless = best.score >= live[:, 0] / beams.limit.to(live.dtype) ** penalty
     done = beams.done | (ended >= beam) | at_limit | hopeless
-    return replace(beams, ids=ids, log_prob=live, best=best, ended=ended, done=done)
+    return replace(beams, ids=ids, log_prob=live, best=best, ended=ended, done=done, seen=seen)
 
 
-def _of(ids: Int[Tensor, "b k w"], hypotheses: Int[Tensor, "b n"]) -> Int[Tensor, "b n w"]:
-    """The named hypotheses of each sentence."""
-    return ids.gather(1, hypotheses[:, :, None].expand(-1, -1, ids.shape[2]))
+def _of(values: Shaped[Tensor, "b k w"], hypotheses: Int[Tensor, "b n"]) -> Shaped[Tensor, "b n w"]:
+    """What belongs to the named hypotheses of each sentence."""
+    return values.gather(1, hypotheses[:, :, None].expand(-1, -1, values.shape[2]))
 
 
 def _candidates(

@@ -5,17 +5,19 @@ It knows devices and batches; text is the translator's business, and what a sear
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from latentmt.data.batches import padded_batches
 from latentmt.data.tokens import Tokens
 from latentmt.infer.beam import BeamConfig, beam_search
+from latentmt.infer.graphs import Graphs
 from latentmt.infer.how import How
 from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import without_special
@@ -48,6 +50,11 @@ class Engine:
         assert network is not None
         self.device = next(network.parameters()).device
         self.graphed = self.device.type == "cuda" if graphed is None else graphed
+        self._graphs = Graphs(networks, self.device) if self.graphed else None
+        single = self.device.type == "cuda" or self.graphed
+        self.turn: AbstractContextManager[object] = threading.Lock() if single else nullcontext()
+        """To be held by whoever uses the networks. A GPU does one thing after another anyway, and a recording must not
+        be replayed twice at the same time; on a CPU nobody waits."""
 
     def best(self, sentences: Sequence[Sequence[int]], how: How) -> list[Candidate]:
         """The candidate that is kept, of each sentence."""
@@ -57,10 +64,11 @@ class Engine:
         """All candidates of each sentence, and which one is kept."""
         results: list[tuple[list[Candidate], int]] = [([], 0)] * len(sentences)
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+        run = self._teacher if how.method == "teacher" else self._search
         for group in padded_batches(lengths, max(1, BATCH_TOKENS // how.candidates)):
-            batch = Tokens.padded([sentences[index] for index in group]).to(self.device)
-            run = self._teacher if how.method == "teacher" else self._search
-            for index, result in zip(group, run(batch, how), strict=True):
+            with self.turn:
+                found = run([sentences[index] for index in group], how)
+            for index, result in zip(group, found, strict=True):
                 results[index] = result
         return results
 
@@ -71,15 +79,22 @@ class Engine:
         noise = standard_noise(samples, MAX_POSITIONS, self.networks.latent.latent_dim, how.seed)
         return noise.to(self.device)
 
-    def _search(self, batch: Tokens, how: How) -> Iterator[tuple[list[Candidate], int]]:
-        return listed(search(self.networks, batch, how, self.noise(how)), how.candidates)
+    def _search(self, sentences: Sequence[Sequence[int]], how: How) -> list[tuple[list[Candidate], int]]:
+        if self._graphs and not how.adaptive:  # who stops early decides when all stop: that needs the host
+            found = self._graphs.search(sentences, how, lambda: self.noise(how))
+        else:
+            found = search(self.networks, Tokens.padded(sentences).to(self.device), how, self.noise(how))
+        return list(listed(found, how.candidates))[: len(sentences)]
 
-    @torch.no_grad()
-    def _teacher(self, batch: Tokens, how: How) -> Iterator[tuple[list[Candidate], int]]:
+    def _teacher(self, sentences: Sequence[Sequence[int]], how: How) -> list[tuple[list[Candidate], int]]:
         assert self.networks.teacher is not None
-        for best in beam_search(self.networks.teacher, batch, BeamConfig(beam=how.beam)):
-            ids = without_special(best.ids)
-            yield [Candidate(ids, ids, best.score)], 0
+        config = BeamConfig(beam=how.beam)
+        if self._graphs:
+            found = self._graphs.beam_search(sentences, config)
+        else:
+            found = beam_search(self.networks.teacher, Tokens.padded(sentences).to(self.device), config)
+        ids = [without_special(best.ids) for best in found]
+        return [([Candidate(one, one, best.score)], 0) for one, best in zip(ids, found, strict=True)]
 
 
 def listed(found: Candidates, each: int) -> Iterator[tuple[list[Candidate], int]]:

@@ -14,7 +14,7 @@ METHODS: tuple[Method, ...] = ("prior", "delta", "score", "energy", "teacher")
 Rerank = Literal["none", "teacher", "decoder", "elbo", "marginal"]
 RERANKS: tuple[Rerank, ...] = ("none", "teacher", "decoder", "elbo", "marginal")
 
-MOST = {"steps": 1000, "lengths": 101, "samples": 1000, "beam": 100}
+MOST = {"steps": 1000, "lengths": 101, "samples": 1000, "candidates": 1000, "beam": 100, "seed": 2**63 - 1}
 """The most there may be of each."""
 
 
@@ -49,7 +49,7 @@ class How:
             if getattr(self, name) not in known:
                 raise UserError(f"{name} {getattr(self, name)}: expected one of {', '.join(known)}")
         for name, most in MOST.items():
-            least = 0 if name == "steps" else 1
+            least = 0 if name in ("steps", "seed") else 1
             if not least <= getattr(self, name) <= most:
                 raise UserError(f"{name} {getattr(self, name)}: expected {least} to {most}")
         if not -0.9 <= self.length_bias <= 5:
@@ -78,7 +78,8 @@ class How:
         name = f"{self.method}-{self.steps}{'*' if self.adaptive else ''}" if self.moves else "L=0"
         if self.candidates > 1:
             name += f" {self.lengths}×{self.samples} by {self.rerank}"
-        return name + (f" length {self.length_bias:+.0%}" if self.length_bias else "")
+        name += f" length {100 * self.length_bias:+g}%" if self.length_bias else ""
+        return name if self.remove_repeats else f"{name} with repeats"
 
 
 def default_method(methods: Sequence[Method]) -> Method:

@@ -33,7 +33,7 @@ def readable(tokens: Tokens, repeatable: Bool[Tensor, " v"] | None) -> Tokens:
     if repeatable is not None:
         repeats = F.pad(ids[:, 1:] == ids[:, :-1], (1, 0))
         place = torch.arange(ids.shape[1], device=ids.device)
-        ids, length = _kept(ids, (place < length[:, None]) & ~(repeats & ~repeatable[ids]))
+        ids, length = _kept(ids, (place < length[:, None]) & ~(repeats & ~repeatable.take(ids)))
     ids = F.pad(ids, (0, 1), value=PAD).scatter(1, length[:, None], EOS)
     return Tokens(ids, Layout.of_lengths(length + 1, ids.shape[1]))
 

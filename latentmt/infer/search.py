@@ -18,7 +18,7 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.how import How
 from latentmt.infer.postprocess import readable
 from latentmt.infer.refine import Field, OnStep, Stop, decode_tokens, delta_field, net_field, refine
-from latentmt.infer.rerank import by_decoder, by_elbo, by_marginal, by_teacher
+from latentmt.infer.rerank import MARGINAL_SAMPLES, by_decoder, by_elbo, by_marginal, by_teacher
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LENGTH_LIMIT, LatentModel
 from latentmt.models.teacher import Teacher
@@ -61,7 +61,7 @@ def predict_lengths(model: LatentModel, source: Source, count: int = 1, bias: fl
     """
     size = segment_lengths(source.segment, 1)
     difference = model.length(source, 1)[:, 0].topk(count).indices - LENGTH_LIMIT
-    return (size + difference + (bias * size).round().long()).clamp(1, MAX_POSITIONS)
+    return (size + difference + (bias * size.double()).round().long()).clamp(1, MAX_POSITIONS)
 
 
 @torch.no_grad()
@@ -140,5 +140,5 @@ def _score(
         case "elbo":
             return by_elbo(model, encoded, decoded)
         case "marginal":
-            return by_marginal(model, encoded, decoded, noise)
+            return by_marginal(model, encoded, decoded, noise[:MARGINAL_SAMPLES])
     return z.new_zeros(len(z))

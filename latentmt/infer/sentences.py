@@ -42,14 +42,18 @@ class Line:
 
 
 def split_line(line: str, fits: Callable[[str], bool]) -> Line:
-    """Take a line apart, so that every part fits or is a single character."""
-    start, end = len(line) - len(line.lstrip()), len(line.rstrip())
-    if start >= end:
+    """Take a line apart, so that every part fits or is a single character. A line feed ends a sentence, too."""
+    spans = [
+        span
+        for start, end in _lines(line)
+        for sentence in _sentences(line, start, end)
+        for span in _fitting(line, sentence, fits)
+    ]
+    if not spans:
         return Line(line, ())
-    spans = [span for sentence in _sentences(line, start, end) for span in _fitting(line, sentence, fits)]
     nexts = [span[0] for span in spans[1:]] + [len(line)]
     parts = (Part(line[span[0] : span[1]], line[span[1] : next_]) for span, next_ in zip(spans, nexts, strict=True))
-    return Line(line[:start], tuple(parts))
+    return Line(line[: spans[0][0]], tuple(parts))
 
 
 # Two places in a text. A span is what lies between them; a gap is the white space between them, perhaps none.
@@ -64,6 +68,15 @@ _CLAUSE_ENDS = (
     re.compile(rf"[,–—][{_CLOSING}]*+(\s++)|[，、](\s*+)|(?<!\s)(\s++)(?=[(\[])"),
 )
 _SPACE = re.compile(r"(\s++)")
+
+
+def _lines(text: str) -> Iterator[_Span]:
+    """What stands between line feeds, without the white space around it."""
+    for match in re.finditer(r"[^\n]+", text):
+        line = match.group()
+        start, end = match.start() + len(line) - len(line.lstrip()), match.start() + len(line.rstrip())
+        if start < end:
+            yield start, end
 
 
 def _sentences(text: str, start: int, end: int) -> Iterator[_Span]:

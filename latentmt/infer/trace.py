@@ -46,10 +46,11 @@ def trace_sentence(engine: Engine, sentence: list[int], how: How) -> SentenceTra
     """Translate a sentence with the latent model, and keep everything."""
     source = Tokens.padded([sentence]).to(engine.device)
     seen: list[Float[Tensor, "n w D"]] = []
-    found = search(engine.networks, source, how, engine.noise(how), on_step=lambda _, z: seen.append(z))
-    ((candidates, best),) = listed(found, how.candidates)
-    length = int(found.decoded.layout.real[best].sum())
-    steps = [_step(engine, source, number, z[best : best + 1, :length]) for number, z in enumerate(seen)]
+    with engine.turn:
+        found = search(engine.networks, source, how, engine.noise(how), on_step=lambda _, z: seen.append(z))
+        ((candidates, best),) = listed(found, how.candidates)
+        length = int(found.decoded.layout.real[best].sum())
+        steps = [_step(engine, source, number, z[best : best + 1, :length]) for number, z in enumerate(seen)]
     return SentenceTrace(sentence, steps, candidates, best)
 
 

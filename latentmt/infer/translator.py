@@ -17,7 +17,7 @@ import torch
 
 from latentmt.bundle import Bundle, Kind, load_bundle
 from latentmt.data.normalise import TextRules, normalise
-from latentmt.data.tokenizer import EOS, Tokenizer
+from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.infer.engine import Candidate, Engine
 from latentmt.infer.how import METHODS, How, Method, default_method
@@ -31,6 +31,8 @@ from latentmt.models.teacher import Teacher
 
 LONGEST = 64
 """Tokens of the longest sentence a model is given, EOS included: it has seen none longer."""
+
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True)
@@ -54,24 +56,33 @@ class Translator:
         fields: dict[str, ScoreNet | EnergyNet] | None = None,
         teacher: Teacher | None = None,
         fingerprints: dict[str, str] | None = None,
+        graphed: bool | None = None,
     ) -> None:
         self.tokenizer, self.rules = tokenizer, rules
         self.latent, self.fields, self.teacher = latent, fields or {}, teacher
         self.fingerprints = fingerprints or {}
         """Which models these are, where they come from bundles."""
         self.device = next((latent or cast(Teacher, teacher)).parameters()).device
-        self.engine = Engine(Networks(latent, self.fields, teacher, repeatable_pieces(tokenizer).to(self.device)))
+        networks = Networks(latent, self.fields, teacher, repeatable_pieces(tokenizer).to(self.device))
+        self.engine = Engine(networks, graphed)
 
     @staticmethod
-    def load(folder: Path | str, device: torch.device | str = "cpu", threads: int | None = None) -> Translator:
+    def load(
+        folder: Path | str,
+        device: torch.device | str = "cpu",
+        threads: int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Translator:
         """Load the bundles of a folder: `latent`, `score`, `energy`, `teacher`, as many as there are.
 
         `threads` is how many cores one translation may use, for the whole process; torch's choice if it is None.
+        Weights are taken as `dtype`, by default bfloat16 on a GPU and float32 on a CPU.
         """
-        folder = Path(folder)
+        folder, device = Path(folder), torch.device(device)
+        dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
         if threads is not None:
-            if threads < 1:
-                raise UserError(f"threads {threads}: at least 1")
+            if not 1 <= threads <= MOST_THREADS:
+                raise UserError(f"threads {threads}: expected 1 to {MOST_THREADS}")
             torch.set_num_threads(threads)
         kinds: tuple[Kind, ...] = ("latent", "score", "energy", "teacher")
         found: dict[str, Bundle] = {
@@ -83,6 +94,8 @@ class Translator:
         for name, bundle in fields.items():
             if "latent" not in found or bundle.about.latent != found["latent"].about.fingerprint:
                 raise UserError(f"{folder / name}: was trained on another latent model than {folder / 'latent'}")
+        for bundle in found.values():
+            bundle.network.to(dtype)
         first = found.get("latent") or found["teacher"]
         for part, other in found.items():
             if other.tokenizer.fingerprint != first.tokenizer.fingerprint:
@@ -131,12 +144,13 @@ class Translator:
         return [self._joined(line, [next(found) for _ in line.sentences]) for line in lines]
 
     def candidates(self, texts: Sequence[str], how: How) -> list[list[Translation]]:
-        """Every candidate of texts that are one sentence each (the first one of those that are more)."""
-        lines = [self._split(text) for text in texts]
-        first = [line.sentences[0] if line.sentences else [EOS] for line in lines]
+        """Every candidate of texts that are one sentence each (the first one of those that are more, none of none)."""
+        sentences = [self.sentences(text)[:1] for text in texts]
+        searched = iter(self.engine.all([one for some in sentences for one in some], how))
+        found = [next(searched)[0] if some else [] for some in sentences]
         return [
-            [Translation(text, one.decoded) for text, one in zip(self._texts(found), found, strict=True)]
-            for found, _ in self.engine.all(first, how)
+            [Translation(text, one.decoded) for text, one in zip(self._texts(some), some, strict=True)]
+            for some in found
         ]
 
     def trace(self, text: str, **choices: Any) -> list[SentenceTrace]:
@@ -144,7 +158,11 @@ class Translator:
         how = self.how(**choices)
         if how.method == "teacher":
             raise UserError("there are no refinement steps in what the teacher does")
-        return [trace_sentence(self.engine, ids, how) for ids in self._split(text).sentences]
+        return [trace_sentence(self.engine, ids, how) for ids in self.sentences(text)]
+
+    def sentences(self, text: str) -> list[list[int]]:
+        """The ids of a text's sentences, as the networks are given them."""
+        return self._split(text).sentences
 
     def _split(self, text: str) -> _Sentences:
         line = split_line(_valid(text), lambda part: len(self._encode(part)) <= LONGEST)
@@ -177,5 +195,5 @@ class _Sentences:
 
 
 def _valid(text: str) -> str:
-    """The text without halves of characters, which cannot be written as UTF-8."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """The text in which halves of characters have found each other, or are replaced: they cannot be written."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,67 +1,266 @@
-"""Every method of a model on one test set, as a table and as one line of JSON."""
+"""The ways a model can translate, measured on one test set: a table for people, JSON with all it takes to repeat it.
+
+What a number means is `quality`'s business, `oracle`'s and `bootstrap`'s; how a translation is made, the translator's.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
+import torch
 from rich.console import Console
 
+import latentmt
 from latentmt.data.text import all_text, read_lines
-from latentmt.display import table
+from latentmt.display import Counting, table
 from latentmt.errors import UserError
-from latentmt.infer.how import How, Method
-from latentmt.infer.translator import Translator
-from latentmt.measure.quality import measure
+from latentmt.files import make_folder, sha256, write_atomically
+from latentmt.infer.engine import BATCH_TOKENS
+from latentmt.infer.how import How, Method, Rerank
+from latentmt.infer.translator import Translation, Translator
+from latentmt.measure.bootstrap import Comparison, paired_bootstrap
+from latentmt.measure.oracle import best_candidates
+from latentmt.measure.quality import Quality, measure, require_sacrebleu
+
+T = TypeVar("T")
+
+TOGETHER = 1024
+"""Lines handed to the translator at a time, candidates counted: progress is shown in between."""
 
 
-def read_texts(path: Path) -> list[str]:
-    """The lines of a test set."""
-    return list(all_text(read_lines([path])))
+@dataclass(frozen=True)
+class EvalSet:
+    """Sources and what they should become."""
+
+    sources: list[str]
+    references: list[list[str]]
+    """One list or more, each as long as the sources."""
+    files: dict[str, str]
+    """Where they come from, with hashes."""
+
+    @staticmethod
+    def read(source: Path, references: Sequence[Path]) -> EvalSet:
+        """Read files of a line each; lines may be empty."""
+        paths = [source, *references]
+        sources, *others = texts = [list(all_text(read_lines([path]))) for path in paths]
+        if any(len(other) != len(sources) for other in others):
+            counts = ", ".join(f"{path}: {len(lines):,} lines" for path, lines in zip(paths, texts, strict=True))
+            raise UserError(f"{counts}; they must be equally many")
+        if not sources:
+            raise UserError(f"{source}: no lines")
+        return EvalSet(sources, others, {str(path): sha256(path) for path in paths})
 
 
-def ways_of(methods: Sequence[Method], steps: Sequence[int]) -> Iterator[How]:
-    """Greedy and beam search of a teacher, L=0, and every refining method at every number of steps."""
-    for method in methods:
-        match method:
-            case "teacher":
-                yield from (How(method="teacher", beam=1), How(method="teacher", beam=4))
-            case "prior":
-                yield How(method="prior", steps=0)
-            case _:
-                yield from (How(method=method, steps=count) for count in steps)
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be measured."""
+
+    methods: Sequence[Method] = ()
+    """All the model has, if none is named."""
+    steps: Sequence[int] = (1, 4)
+    """Each is tried with each method that refines; the first one, with several candidates too."""
+    lengths: int = 1
+    samples: int = 1
+    rerank: Rerank = "none"
+    seed: int = 1
+    length_bias: float = 0.0
+    oracle: bool = False
+    """Whether the best of several candidates is measured beside the one that is kept."""
+    compare: Sequence[tuple[str, str]] = ()
+    """Names of ways, of two each, whose difference is tested."""
+
+    def __post_init__(self) -> None:
+        if not self.several and (self.oracle or self.rerank != "none"):
+            what = "oracle" if self.oracle else f"rerank {self.rerank}"
+            raise UserError(f"{what}: there is only one candidate to choose from; ask for several lengths or samples")
+
+    @property
+    def several(self) -> bool:
+        """Whether there are to be several candidates; how many there may be is for `How` to say."""
+        return (self.lengths, self.samples) != (1, 1)
 
 
-def evaluate(
-    translator: Translator,
-    sources: Sequence[str],
-    references: Sequence[Sequence[str]],
-    steps: Sequence[int],
-    console: Console,
-) -> dict[str, dict[str, object]]:
-    """Measure, print, and return the quality of each way to translate."""
-    if not sources or any(len(reference) != len(sources) for reference in references):
-        counts = ", ".join(str(len(reference)) for reference in references)
-        raise UserError(f"{len(sources)} sources, {counts} references: they must be equally many, and some")
-    results = {}
-    for way in ways_of(translator.methods, steps):
-        done = translator.translations(sources, way)
-        results[str(way)] = measure([one.text for one in done], [one.ids for one in done], references)
-    rows = [
-        (
-            name,
-            *(f"{score.value:.2f}" for score in (q.bleu, q.bleu_lc_intl, q.chrf)),
-            f"{q.exact:.1%}",
-            f"{q.repeats:.2%}",
-            f"{q.length:.3f}",
-        )
-        for name, q in results.items()
-    ]
+@dataclass(frozen=True)
+class Row:
+    """One way to translate, and how well it did."""
+
+    how: How
+    texts: list[str]
+    quality: Quality
+    oracle: str | None = None
+    """What chose the candidates, if it was not the model."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All that was measured."""
+
+    rows: dict[str, Row]
+    """By name."""
+    comparisons: dict[tuple[str, str], Comparison]
+    facts: dict[str, Any]
+    """What the numbers depend on, apart from how it was translated."""
+
+    def tree(self) -> dict[str, Any]:
+        """All of it but the translations, as JSON can say it."""
+        return {
+            "results": {name: self._result(row) for name, row in self.rows.items()},
+            "comparisons": [
+                {"of": of, "against": against} | asdict(found) for (of, against), found in self.comparisons.items()
+            ],
+        }
+
+    def _result(self, row: Row) -> dict[str, Any]:
+        at_once = {"lines_at_once": _together(row.how)}
+        return asdict(row.quality) | {"how": asdict(row.how), "oracle": row.oracle} | self.facts | at_once
+
+
+def ways_of(translator: Translator, wanted: Wanted) -> list[How]:
+    """The ways to translate, each once.
+
+    A teacher's greedy and beam search; L=0; every refining method at every number of steps, and once more with
+    several candidates if there are to be several.
+    """
+    ways: dict[str, How] = {}
+    for method in wanted.methods or translator.methods:
+        for choices in _ways(method, wanted):
+            how = translator.how(method=method, **choices)
+            ways.setdefault(str(how), how)  # no steps are L=0, whatever the method; and a number may be given twice
+    if wanted.several and all(how.candidates == 1 for how in ways.values()):
+        raise UserError("several lengths or samples are for the methods that refine: delta, score, energy")
+    return list(ways.values())
+
+
+def _ways(method: Method, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    common = {"seed": wanted.seed, "length_bias": wanted.length_bias}
+    match method:
+        case "teacher":
+            yield from ({"beam": 1}, {"beam": 4})
+        case "prior":
+            yield common | {"steps": 0}
+        case _:
+            yield from (common | {"steps": count} for count in wanted.steps)
+            if wanted.several:
+                search = {"lengths": wanted.lengths, "samples": wanted.samples, "rerank": wanted.rerank}
+                yield common | search | {"steps": wanted.steps[0]}
+
+
+def evaluate(translator: Translator, texts: EvalSet, wanted: Wanted) -> Evaluation:
+    """Measure each way to translate, and compare those that are to be compared."""
+    require_sacrebleu()
+    ways = ways_of(translator, wanted)
+    _check_names(ways, wanted)
+    rows: dict[str, Row] = {}
+    for how in ways:
+        done = _in_parts(str(how), how, texts.sources, translator.translations)
+        rows[str(how)] = _row(how, done, texts)
+        if wanted.oracle and how.candidates > 1:
+            rows[_oracle_name(how)] = _oracle_row(translator, how, done, texts)
+    comparisons = {
+        (of, against): paired_bootstrap(rows[of].texts, rows[against].texts, texts.references)
+        for of, against in wanted.compare
+    }
+    return Evaluation(rows, comparisons, _facts(translator, texts))
+
+
+def _check_names(ways: Sequence[How], wanted: Wanted) -> None:
+    """Refuse to compare what will not be there, before the work and not after it."""
+    oracles = (_oracle_name(how) for how in ways if wanted.oracle and how.candidates > 1)
+    names = [*map(str, ways), *oracles]
+    for name in (name for pair in wanted.compare for name in pair):
+        if name not in names:
+            raise UserError(f"compare {name}: not measured here; what is: {', '.join(names)}")
+
+
+def _row(how: How, done: Sequence[Translation], texts: EvalSet, oracle: str | None = None) -> Row:
+    found = [one.text for one in done]
+    return Row(how, found, measure(found, [one.ids for one in done], texts.references), oracle)
+
+
+def _oracle_row(translator: Translator, how: How, kept: Sequence[Translation], texts: EvalSet) -> Row:
+    """The candidates nearest to the references, to show what a better choice could bring.
+
+    A line of several sentences has candidates for its first sentence only. So what was kept is a candidate, too, and
+    the first one: such a line, or an empty one, stays as it was unless a candidate is really better. The headroom of
+    such lines is underestimated.
+    """
+    found = _in_parts(_oracle_name(how), how, texts.sources, translator.candidates)
+    candidates = [[one, *others] for one, others in zip(kept, found, strict=True)]
+    choice = best_candidates([[one.text for one in each] for each in candidates], texts.references)
+    done = [each[best] for each, best in zip(candidates, choice.best, strict=True)]
+    return _row(how, done, texts, choice.signature)
+
+
+def _oracle_name(how: How) -> str:
+    return str(how).replace(f" by {how.rerank}", " by oracle")
+
+
+def _together(how: How) -> int:
+    return max(1, TOGETHER // how.candidates)
+
+
+def _in_parts(name: str, how: How, texts: Sequence[str], do: Callable[[Sequence[str], How], list[T]]) -> list[T]:
+    """What `do` makes of texts, a part at a time, for a person to see how far it has come."""
+    found: list[T] = []
+    with Counting(name, "sentences", len(texts)) as counting:
+        for start in range(0, len(texts), _together(how)):
+            part = texts[start : start + _together(how)]
+            found += do(part, how)
+            counting.advance(len(part))
+    return found
+
+
+def _facts(translator: Translator, texts: EvalSet) -> dict[str, Any]:
+    network = translator.latent or translator.teacher
+    assert network is not None
+    return {
+        "sentences": len(texts.sources),
+        "files": texts.files,
+        "models": translator.fingerprints,
+        "device": str(translator.device),
+        "dtype": str(next(network.parameters()).dtype).removeprefix("torch."),
+        "batch": BATCH_TOKENS,
+        "versions": {"latentmt": latentmt.__version__, "torch": str(torch.__version__)},
+    }
+
+
+def show_evaluation(evaluation: Evaluation, console: Console) -> None:
+    """Print a table, what its numbers are, the comparisons, and a line of JSON."""
+    rows = [(name, *_cells(row.quality)) for name, row in evaluation.rows.items()]
     columns = ["method", "BLEU", "BLEU lc intl", "chrF", "exact", "repeats", "length"]
     console.print(table("Quality", columns, rows))
-    tree = {name: asdict(quality) for name, quality in results.items()}
-    facts = {"sentences": len(sources), "models": translator.fingerprints, "device": str(translator.device)}
-    console.out(json.dumps(facts | {"results": tree}), highlight=False)
-    return tree
+    quality = next(iter(evaluation.rows.values())).quality
+    for column, score in (("BLEU", quality.bleu), ("BLEU lc intl", quality.bleu_lc_intl), ("chrF", quality.chrf)):
+        console.out(f"{column}: {score.signature}", highlight=False)
+    for (of, against), found in evaluation.comparisons.items():
+        console.out(_sentence(of, against, found), highlight=False)
+    console.out(json.dumps(evaluation.tree()), highlight=False)
+
+
+def _cells(q: Quality) -> list[str]:
+    scores = [f"{score.value:.2f}" for score in (q.bleu, q.bleu_lc_intl, q.chrf)]
+    return [*scores, f"{q.exact:.1%}", f"{q.repeats:.2%}", f"{q.length:.3f}"]
+
+
+def _sentence(of: str, against: str, found: Comparison) -> str:
+    return (
+        f"{of} against {against}: {found.difference:+.2f} BLEU, 95% between {found.low:+.2f} and {found.high:+.2f}, "
+        f"p = {found.p:.3f} ({found.signature})"
+    )
+
+
+def json_file(path: Path) -> Path:
+    """A path that a file can be written to: better to know before the work than after it."""
+    if path.is_dir():
+        raise UserError(f"{path}: a folder, not a file")
+    make_folder(path.parent)
+    return path
+
+
+def write_evaluation(evaluation: Evaluation, path: Path) -> None:
+    """Write the JSON to a file, for people to read."""
+    write_atomically(path, json.dumps(evaluation.tree(), indent=2) + "\n")

@@ -5,6 +5,7 @@ It compares texts; where they came from is not its business.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,12 +38,17 @@ class Quality:
     """Characters of the output over those of the first reference."""
 
 
+def require_sacrebleu() -> None:
+    """Say what is missing where sacreBLEU is, which only measuring needs."""
+    if importlib.util.find_spec("sacrebleu") is None:
+        raise UserError("measuring needs sacrebleu: pip install 'latentmt[train]'")
+
+
 def measure(texts: Sequence[str], ids: Sequence[Sequence[int]], references: Sequence[Sequence[str]]) -> Quality:
     """Compare texts, and the ids they were decoded from, with one or more lists of references."""
-    try:
-        from sacrebleu import BLEU, CHRF
-    except ImportError:
-        raise UserError("measuring needs sacrebleu: pip install 'latentmt[train]'") from None
+    require_sacrebleu()
+    from sacrebleu import BLEU, CHRF
+
     lists = [list(reference) for reference in references]
 
     def score(metric: BLEU | CHRF) -> Score:

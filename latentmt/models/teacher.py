@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from latentmt.data.tokenizer import BOS
@@ -72,8 +72,16 @@ class Teacher(nn.Module):
         return self.decoder_stack.cache(rows, hypotheses, width)
 
     def step(
-        self, previous: Int[Tensor, "r k"], cache: Cache, memory: Memory, position: Int[Tensor, ""]
+        self,
+        previous: Int[Tensor, "r k"],
+        cache: Cache,
+        seen: Bool[Tensor, "r k slots"],
+        memory: Memory,
+        position: Int[Tensor, ""],
     ) -> Float[Tensor, "r k v"]:
-        """Logits of the tokens at `position`, given the ids before them (BOS at 0); fills the cache there."""
+        """Logits of the tokens at `position`, given the ids before them (BOS at 0); fills the cache there.
+
+        `seen` says which of the cache's slots each hypothesis may attend to, its own among them.
+        """
         x = self.embedding(previous, position.expand(previous.shape))
-        return self.logits(self.decoder_stack.step(x, cache, memory, position))
+        return self.logits(self.decoder_stack.step(x, cache, seen, memory, position))

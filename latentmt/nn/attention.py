@@ -10,13 +10,14 @@ The keys and values of a source are a `Memory`: projected once, read by every la
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 FORBIDDEN = -1e4
 """Added to the score of a forbidden pair. exp(-1e4) is zero in every float type, and fp16 can hold it."""
@@ -28,6 +29,17 @@ nobody."""
 
 KERNELS_TWICE = [SDPBackend.MATH]
 """The only one that can be differentiated twice."""
+
+
+def attention_kernels(device: torch.device, twice: bool = False) -> AbstractContextManager[None]:
+    """Attention by these kernels alone, for a while.
+
+    torch keeps this choice for the whole process, so two threads could undo each other's. On a CPU, where every kernel
+    will do and threads are many, nothing is chosen.
+    """
+    if twice:
+        return sdpa_kernel(KERNELS_TWICE)
+    return sdpa_kernel(KERNELS) if device.type == "cuda" else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -56,38 +68,24 @@ class Cache:
     """Keys and values of the tokens so far, for every layer of one causal stack; written in place.
 
     A row may hold several hypotheses that go on side by side. At each position every hypothesis has a slot of its
-    own, and `seen` says whose slots it may attend to. So a hypothesis that continues another one takes over what
-    that one has seen, and no key or value is ever copied.
+    own; whose slots it may attend to is for the caller to say. So a hypothesis that continues another one takes over
+    what that one has seen, and no key or value is ever copied.
     """
 
     keys_values: Float[Tensor, "layers 2 r h slots e"]
-    seen: Bool[Tensor, "r k slots"]
-
-    @property
-    def hypotheses(self) -> int:
-        """How many go on side by side in each row."""
-        return self.seen.shape[1]
+    hypotheses: int
 
     def first(self, width: int) -> Cache:
         """The slots of the first `width` positions; a view."""
-        slots = width * self.hypotheses
-        return Cache(self.keys_values[:, :, :, :, :slots], self.seen[:, :, :slots])
-
-    def reorder(self, parent: Int[Tensor, "r k"]) -> None:
-        """Hypothesis i of each row continues what hypothesis `parent[i]` began."""
-        self.seen.copy_(self.seen.gather(1, parent[:, :, None].expand_as(self.seen)))
+        return Cache(self.keys_values[:, :, :, :, : width * self.hypotheses], self.hypotheses)
 
     def select(self, rows: Int[Tensor, " n"]) -> Cache:
         """The named rows, in that order."""
-        return Cache(self.keys_values.index_select(2, rows), self.seen.index_select(0, rows))
+        return Cache(self.keys_values.index_select(2, rows), self.hypotheses)
 
-    def occupy(self, position: Int[Tensor, ""]) -> Int[Tensor, " k"]:
-        """The slots of a position, each seen by its own hypothesis from now on."""
-        count = self.hypotheses
-        slots = position * count + torch.arange(count, device=position.device)
-        own = torch.eye(count, dtype=torch.bool, device=position.device)
-        self.seen.index_copy_(2, slots, own.expand(len(self.seen), count, count))
-        return slots
+    def slots(self, position: Int[Tensor, ""]) -> Int[Tensor, " k"]:
+        """Where the hypotheses' tokens at a position go."""
+        return position * self.hypotheses + torch.arange(self.hypotheses, device=position.device)
 
 
 def compute_dtype(like: Tensor) -> torch.dtype:

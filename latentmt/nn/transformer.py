@@ -13,19 +13,17 @@ from typing import cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.attention import sdpa_kernel
 
 from latentmt.nn.attention import (
-    KERNELS,
-    KERNELS_TWICE,
     Cache,
     CrossAttention,
     Memory,
     SelfAttention,
     Source,
     attention_bias,
+    attention_kernels,
     compute_dtype,
     projection,
     seen_bias,
@@ -145,7 +143,7 @@ class EncoderStack(nn.Module):
 
     def forward(self, x: Float[Tensor, "r s d"], segment: Int[Tensor, "r s"]) -> Source:
         bias = attention_bias(segment, segment, compute_dtype(x))
-        with sdpa_kernel(KERNELS):
+        with attention_kernels(x.device):
             for layer in self.layers:
                 x = layer(x, bias)
         return Source(self.norm(x), segment)
@@ -192,7 +190,7 @@ class DecoderStack(nn.Module):
             raise ValueError(f"{len(segment)} rows of targets for {len(memory.segment)} of sources")
         memory_bias = attention_bias(segment.view(len(memory.segment), -1), memory.segment, dtype)
         entry = x
-        with sdpa_kernel(KERNELS_TWICE if twice else KERNELS):
+        with attention_kernels(x.device, twice):
             for layer, keys_values in zip(self.layers, memory.keys_values.unbind(), strict=True):
                 x = layer(x, bias, keys_values, memory_bias)
                 if self.input_skip:
@@ -204,25 +202,29 @@ class DecoderStack(nn.Module):
         """Room for `width` tokens of each hypothesis of a row."""
         like, slots = self.norm.weight, hypotheses * width
         shape = (self.size.layers, 2, rows, self.size.heads, slots, self.size.width // self.size.heads)
-        return Cache(
-            torch.zeros(shape, dtype=compute_dtype(like), device=like.device),
-            torch.zeros((rows, hypotheses, slots), dtype=torch.bool, device=like.device),
-        )
+        return Cache(torch.zeros(shape, dtype=compute_dtype(like), device=like.device), hypotheses)
 
     @torch.no_grad()
     def step(
-        self, x: Float[Tensor, "r k d"], cache: Cache, memory: Memory, position: Int[Tensor, ""]
+        self,
+        x: Float[Tensor, "r k d"],
+        cache: Cache,
+        seen: Bool[Tensor, "r k slots"],
+        memory: Memory,
+        position: Int[Tensor, ""],
     ) -> Float[Tensor, "r k d"]:
-        """The token at `position` of each hypothesis for segment 1 of every row, given those before in the cache."""
+        """The token at `position` of each hypothesis for segment 1 of every row, which fills its slot in the cache.
+
+        It attends to the slots it has seen; its own must be among them.
+        """
         if not self.causal or self.input_skip:
             raise ValueError("only a causal stack without input_skip goes step by step")
         dtype = compute_dtype(x)
-        slots = cache.occupy(position)
-        bias = seen_bias(cache.seen, dtype)
-        memory_bias = attention_bias(torch.ones_like(cache.seen[:, :, 0], dtype=torch.long), memory.segment, dtype)
+        slots, bias = cache.slots(position), seen_bias(seen, dtype)
+        memory_bias = attention_bias(torch.ones_like(seen[:, :, 0], dtype=torch.long), memory.segment, dtype)
         layers = cast("Iterable[DecoderLayer]", self.layers)
         tensors = zip(layers, cache.keys_values.unbind(), memory.keys_values.unbind(), strict=True)
-        with sdpa_kernel(KERNELS):
+        with attention_kernels(x.device):
             for layer, past, keys_values in tensors:
                 x = layer.step(x, past, bias, keys_values, memory_bias, slots)
         out: Tensor = self.norm(x)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from latentmt.data.tokens import Pairs
-from latentmt.train.fast import record
+from latentmt.nn.fast import Recording, record
 from latentmt.train.ranks import Ranks
 from latentmt.train.tasks import Cost, CostFunction, Task
 
@@ -62,7 +62,7 @@ class Stepper:
             }
         self.sums: dict[str, Float[Tensor, ""]] = {}
         """What the batches cost since these were last read, and under `skipped` the steps that were not taken."""
-        self._recorded: tuple[list[Pairs], torch.cuda.CUDAGraph] | None = None
+        self._recorded: tuple[list[Pairs], Recording[None]] | None = None
         """The tensors a batch goes into, and the step on them."""
 
     def run(self, parts: Sequence[Pairs], controls: Mapping[str, float], seed: int) -> None:
@@ -74,10 +74,10 @@ class Stepper:
         if self._recorded is None:
             self._learn([part.to(self._ranks.device) for part in parts], self._task.cost)
             return
-        inputs, graph = self._recorded
+        inputs, recording = self._recorded
         for taken, part in zip(inputs, parts, strict=True):
             taken.copy_(part)
-        graph.replay()
+        recording.replay()
 
     def _record(self, parts: Sequence[Pairs]) -> None:
         """Compile and record the step, and leave everything as it was."""

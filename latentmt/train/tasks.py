@@ -23,6 +23,7 @@ from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
 from latentmt.nn.attention import Source
+from latentmt.nn.fast import compiled
 from latentmt.nn.gaussian import Gaussian
 from latentmt.objectives import (
     displacement_regression,
@@ -31,7 +32,6 @@ from latentmt.objectives import (
     length_loss,
     smoothed_cross_entropy,
 )
-from latentmt.train.fast import compiled
 
 Controls = Mapping[str, Float[Tensor, ""]]
 

@@ -228,3 +228,10 @@ def test_a_very_long_line_is_looked_at_few_times(text: str) -> None:
 
     split_line(text, fits)
     assert seen < 15 * len(text)
+
+
+def test_a_line_feed_ends_a_sentence() -> None:
+    line = split_line("Titel\n\n  Untertitel \r\nein Satz, \tder weitergeht", lambda text: True)
+    assert [part.text for part in line.parts] == ["Titel", "Untertitel", "ein Satz, \tder weitergeht"]
+    assert [part.after for part in line.parts] == ["\n\n  ", " \r\n", ""]
+    assert split_line("\n \n", lambda text: True) == Line("\n \n", ())

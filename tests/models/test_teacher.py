@@ -28,6 +28,11 @@ def teacher() -> Teacher:
     return Teacher(TeacherConfig(**SIZE), VOCABULARY).double()
 
 
+def seen(rows: int, width: int, position: int) -> Tensor:
+    """What a single hypothesis a row has seen at a position: itself and all before it."""
+    return (torch.arange(width) <= position).expand(rows, 1, width)
+
+
 def states(teacher: Teacher, pairs: Pairs) -> Tensor:
     return teacher.states(pairs.target, teacher.decoder_stack.remember(teacher.encode(pairs.source)))
 
@@ -85,7 +90,10 @@ def test_cached_steps_equal_teacher_forcing(teacher: Teacher) -> None:
     expected = per_sentence(teacher.logits(teacher.states(pairs.target, memory)), pairs.target.layout)
     cache = teacher.cache(rows, 1, width + 2)
     inputs = shift_right(pairs.target)
-    steps = [teacher.step(inputs[:, i : i + 1], cache, memory, torch.tensor(i)) for i in range(width)]
+    steps = [
+        teacher.step(inputs[:, i : i + 1], cache, seen(rows, width + 2, i), memory, torch.tensor(i))
+        for i in range(width)
+    ]
     close(per_sentence(torch.cat(steps, dim=1), pairs.target.layout), expected)
 
 
@@ -95,10 +103,10 @@ def test_a_selected_cache_continues_the_chosen_rows(teacher: Teacher) -> None:
     inputs = shift_right(pairs.target)
     order, cache = torch.tensor([3, 3, 0, 5, 1]), teacher.cache(len(inputs), 1, 4)
     for i in range(2):
-        teacher.step(inputs[:, i : i + 1], cache, memory, torch.tensor(i))
+        teacher.step(inputs[:, i : i + 1], cache, seen(len(inputs), 4, i), memory, torch.tensor(i))
     chosen, last = cache.select(order), torch.tensor(2)
-    expected = teacher.step(inputs[:, 2:3], cache, memory, last)[order]
-    close([teacher.step(inputs[order, 2:3], chosen, memory.select(order), last)], [expected])
+    expected = teacher.step(inputs[:, 2:3], cache, seen(len(inputs), 4, 2), memory, last)[order]
+    close([teacher.step(inputs[order, 2:3], chosen, seen(len(order), 4, 2), memory.select(order), last)], [expected])
 
 
 def test_one_memory_serves_every_candidate(teacher: Teacher) -> None:
@@ -119,4 +127,5 @@ def test_empty_rows_stay_finite(teacher: Teacher) -> None:
     # A row without a source whose target is not empty must not poison the batch either.
     empty = Tokens(torch.zeros(1, 4, dtype=torch.long), Layout.of_lengths(torch.tensor([0]), 4))
     memory = teacher.decoder_stack.remember(teacher.encode(empty))
-    assert torch.isfinite(teacher.step(torch.tensor([[BOS]]), teacher.cache(1, 1, 3), memory, torch.tensor(0))).all()
+    first = teacher.step(torch.tensor([[BOS]]), teacher.cache(1, 1, 3), seen(1, 3, 0), memory, torch.tensor(0))
+    assert torch.isfinite(first).all()

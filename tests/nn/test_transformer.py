@@ -36,8 +36,8 @@ def test_cached_steps_equal_the_whole() -> None:
     memory = stack.remember(source())
     segment = torch.ones(2, 4, dtype=torch.long)
     x = torch.randn(2, 4, 8)
-    cache = stack.cache(2, 1, 6)
-    steps = [stack.step(x[:, i : i + 1], cache, memory, torch.tensor(i)) for i in range(4)]
+    cache, place = stack.cache(2, 1, 6), torch.arange(6).expand(2, 1, 6)
+    steps = [stack.step(x[:, i : i + 1], cache, place <= i, memory, torch.tensor(i)) for i in range(4)]
     torch.testing.assert_close(torch.cat(steps, dim=1), stack(x, segment, memory).detach())
 
 
@@ -47,21 +47,24 @@ def test_hypotheses_side_by_side_equal_the_whole() -> None:
     memory, parents = stack.remember(source()), torch.tensor([[[0, 0, 2], [2, 1, 0]], [[1, 1, 0], [0, 2, 2]]])
     inputs = torch.randn(3, 2, 3, 8)  # at each position, of each row, for each hypothesis
     cache, history = stack.cache(2, 3, 5), inputs[0][:, :, None]
-    stack.step(inputs[0], cache.first(4), memory, torch.tensor(0))
-    for position, parent in enumerate(parents, start=1):
-        cache.reorder(parent)
-        history = history.gather(1, parent[:, :, None, None].expand_as(history))
-        history = torch.cat((history, inputs[position][:, :, None]), dim=2)
-        last = stack.step(inputs[position], cache.first(4), memory, torch.tensor(position))
+    seen, own = torch.zeros(2, 3, 15, dtype=torch.bool), torch.eye(3, dtype=torch.bool)
+    for position in range(3):
+        if position:
+            parent = parents[position - 1]
+            seen = seen.gather(1, parent[:, :, None].expand_as(seen))
+            history = history.gather(1, parent[:, :, None, None].expand_as(history))
+            history = torch.cat((history, inputs[position][:, :, None]), dim=2)
+        seen[:, :, 3 * position : 3 * position + 3] = own
+        last = stack.step(inputs[position], cache.first(4), seen[:, :, :12], memory, torch.tensor(position))
     segment = torch.ones(6, 3, dtype=torch.long)
     whole = stack(history.flatten(0, 1), segment, memory)[:, -1]
     torch.testing.assert_close(last.flatten(0, 1), whole.detach())
 
 
 def test_steps_need_a_causal_stack() -> None:
-    stack = DecoderStack(SIZE)
+    stack, seen = DecoderStack(SIZE), torch.ones(2, 1, 3, dtype=torch.bool)
     with pytest.raises(ValueError, match="causal"):
-        stack.step(torch.zeros(2, 1, 8), stack.cache(2, 1, 3), stack.remember(source()), torch.tensor(0))
+        stack.step(torch.zeros(2, 1, 8), stack.cache(2, 1, 3), seen, stack.remember(source()), torch.tensor(0))
 
 
 def test_input_skip_adds_the_input_after_every_layer() -> None:

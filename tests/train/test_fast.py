@@ -27,7 +27,7 @@ from latentmt.data.tokens import Pairs
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.train import fast
+from latentmt.nn import fast
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import Stepper
 from latentmt.train.tasks import (

@@ -1,0 +1,101 @@
+"""Do recorded searches find what eager ones find? Both on the same sentences, in fp32 and in bf16, for every method.
+
+    python benchmarks/graph_equals_eager.py MODEL SOURCE [--sentences 500]
+
+Padding differs between the two, so sums are taken in another order, and a token may differ where two of them are almost
+equally likely. For L=0, where nothing follows from an earlier difference, each difference is held against that: the
+gap between the two best logits, as a share of the larger one, which bf16 cannot resolve below 2⁻⁸. The last line is
+JSON; the exit code is 1 if a difference is not rounding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from latentmt.data.text import all_text, read_lines
+from latentmt.data.tokens import Layout, Tokens
+from latentmt.infer.engine import Engine
+from latentmt.infer.how import How
+from latentmt.infer.search import Networks, predict_lengths
+from latentmt.infer.translator import Translator
+from latentmt.train.ranks import pick_device
+
+ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 4 * 2**-8}
+"""The largest gap, relative to the larger logit, that may be taken either way."""
+
+
+def ways(translator: Translator) -> list[How]:
+    refining = [method for method in ("delta", "score", "energy") if method in translator.methods]
+    rerank: Any = "teacher" if translator.teacher else "decoder"
+    found = [How("prior", 0), *(How(method, steps) for method in refining for steps in (1, 4))]  # type: ignore[arg-type]
+    found += [How(method, 1, lengths=5, samples=5, rerank=rerank) for method in refining]  # type: ignore[arg-type]
+    return found + ([How("teacher", beam=1), How("teacher", beam=4)] if translator.teacher else [])
+
+
+@torch.no_grad()
+def gap(networks: Networks, sentence: Sequence[int], place: int, device: torch.device) -> float:
+    """How close the two best tokens are at a place of L=0, relative to the better one's logit."""
+    model = networks.latent
+    assert model is not None
+    source = model.encode(Tokens.padded([sentence]).to(device))
+    lengths = predict_lengths(model, source)[:, 0]
+    layout = Layout.of_lengths(lengths, int(lengths.max()))
+    prior = model.prior(layout, model.prior_stack.remember(source))
+    states = model.decode(prior.mean, layout, model.decoder_stack.remember(source))
+    first, second = model.logits(states[0, place]).float().topk(2).values.tolist()
+    return (first - second) / max(abs(first), 1e-9)
+
+
+def compare(translator: Translator, sentences: list[list[int]], how: How) -> dict[str, Any]:
+    networks, device = translator.engine.networks, translator.device
+    eager, graphed = Engine(networks, graphed=False), Engine(networks, graphed=True)
+    left = eager.best(sentences, how)
+    right = graphed.best(sentences, how)
+    alone = [graphed.best([sentence], how)[0] for sentence in sentences[:50]]
+    differing = [i for i, (a, b) in enumerate(zip(left, right, strict=True)) if a.decoded != b.decoded]
+    gaps = []
+    if how.method == "prior":
+        for i in differing:
+            pairs = zip(left[i].decoded, right[i].decoded, strict=False)
+            place = next((place for place, (a, b) in enumerate(pairs) if a != b), None)
+            gaps.append(1.0 if place is None else gap(networks, sentences[i], place, device))
+    return {
+        "equal": 1 - len(differing) / len(sentences),
+        "equal_alone": sum(a.decoded == b.decoded for a, b in zip(alone, left, strict=False)) / len(alone),
+        "largest_gap": max(gaps, default=0.0),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--sentences", type=int, default=500)
+    parser.add_argument("--device")
+    arguments = parser.parse_args()
+    device, results, rounding = pick_device(arguments.device), {}, True
+    for dtype, most in ROUNDING.items():
+        translator = Translator.load(arguments.model, device, dtype=dtype)
+        texts = all_text(read_lines([arguments.source]))
+        sentences = [ids for text in texts for ids in translator.sentences(text)][: arguments.sentences]
+        for how in ways(translator):
+            found = results[f"{dtype} {how}"] = compare(translator, sentences, how)
+            rounding &= found["largest_gap"] <= most
+            print(
+                f"{dtype!s:<15} {how!s:<26} {found['equal']:7.2%} equal  one by one {found['equal_alone']:7.2%}  "
+                f"largest gap {found['largest_gap']:.1e}",
+                flush=True,
+            )
+    print(json.dumps({"torch": torch.__version__, "device": str(device), "rounding": rounding, "results": results}))
+    sys.exit(not rounding)
+
+
+if __name__ == "__main__":
+    main()

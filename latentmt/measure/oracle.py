@@ -1,0 +1,36 @@
+"""The best candidates there were, chosen by someone who knows the references: how much a better choice could bring.
+
+It compares texts; where they came from is not its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from latentmt.measure.quality import require_sacrebleu
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best of each sentence's candidates."""
+
+    best: list[int]
+    """Which one it is; of several equally good ones, the first."""
+    signature: str
+    """What it was chosen by."""
+
+
+def best_candidates(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Choice:
+    """Choose by sentence-BLEU against one or more lists of references (cased, 13a, effective order)."""
+    require_sacrebleu()
+    from sacrebleu import BLEU
+
+    metric = BLEU(effective_order=True)
+
+    def best_of(texts: Sequence[str], accepted: list[str]) -> int:
+        scores = {text: metric.sentence_score(text, accepted).score for text in set(texts)}  # many are equal
+        return max(range(len(texts)), key=lambda index: scores[texts[index]])
+
+    best = [best_of(texts, accepted) for texts, *accepted in zip(candidates, *references, strict=True)]
+    return Choice(best, str(metric.get_signature()))

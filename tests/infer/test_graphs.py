@@ -1,0 +1,136 @@
+"""A search in a fixed shape finds what it finds without one. (On a CPU shapes are computed, not recorded.)"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from latentmt.data.tokenizer import EOS
+from latentmt.infer import graphs
+from latentmt.infer.engine import Candidate, Engine
+from latentmt.infer.graphs import Shape
+from latentmt.infer.how import How
+from latentmt.infer.search import Networks
+from latentmt.models.fields import FieldConfig, make_field
+from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.nn.positions import MAX_POSITIONS
+
+VOCABULARY = 23
+SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "dropout": 0.0}
+WAYS = [
+    How("prior"),
+    How("delta", 2),
+    How("score", 1),
+    How("energy", 1),
+    How("score", 1, lengths=3, samples=2, rerank="teacher"),
+    How("delta", 1, lengths=2, samples=3, rerank="marginal"),
+    How("prior", samples=3, rerank="elbo", remove_repeats=False),
+    How("score", 3, adaptive=True),
+    How("teacher", beam=1),
+    How("teacher", beam=3),
+]
+
+
+def sentences(count: int, longest: int = 19) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(3)
+    lengths = torch.randint(0, longest, (count,), generator=generator).tolist()
+    return [[*torch.randint(4, VOCABULARY, (n,), generator=generator).tolist(), EOS] for n in lengths]
+
+
+@pytest.fixture(scope="module")
+def networks() -> Networks:
+    """Random, but with heads so large that sentences differ in length and candidates in what they say."""
+    torch.manual_seed(5)
+    config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
+    latent = LatentModel(config, VOCABULARY)
+    fields = {kind: make_field(FieldConfig(kind=kind, **SIZE), config) for kind in ("score", "energy")}
+    with torch.no_grad():
+        latent.length_head.weight *= 4
+        latent.length_head.bias[LENGTH_LIMIT - 5 : LENGTH_LIMIT + 6] += 6
+        torch.nn.init.normal_(fields["score"].head.weight)
+    teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), VOCABULARY)
+    repeatable = torch.zeros(VOCABULARY, dtype=torch.bool)
+    return Networks(
+        latent.double().eval(),
+        {kind: net.double().eval() for kind, net in fields.items()},
+        teacher.double().eval(),
+        repeatable,
+    )
+
+
+def same(left: list[tuple[list[Candidate], int]], right: list[tuple[list[Candidate], int]]) -> None:
+    for (mine, best), (theirs, other) in zip(left, right, strict=True):
+        assert best == other
+        assert [(one.decoded, one.readable) for one in mine] == [(one.decoded, one.readable) for one in theirs]
+        assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-5)
+
+
+@pytest.mark.parametrize("how", WAYS, ids=str)
+def test_shapes_change_nothing(networks: Networks, how: How) -> None:
+    plain, graphed = Engine(networks, graphed=False), Engine(networks, graphed=True)
+    for some in (sentences(1), sentences(5), sentences(5)[1:4], sentences(21)):
+        same(graphed.all(some, how), plain.all(some, how))
+
+
+def test_the_ways_are_worth_comparing(networks: Networks) -> None:
+    found = {how: Engine(networks).all(sentences(21), how) for how in WAYS}
+    assert len({str([one.readable for one in candidates[0][0]]) for candidates in found.values()}) > 5
+    assert len({len(candidates[best].decoded) for candidates, best in found[WAYS[0]]}) > 3
+    assert {best for _, best in found[WAYS[4]]} != {0}
+
+
+def test_a_seed_is_the_same_in_every_shape(networks: Networks) -> None:
+    plain, graphed = Engine(networks, graphed=False), Engine(networks, graphed=True)
+    ways = [How("score", 1, samples=4, rerank="decoder", seed=seed) for seed in (1, 2, 1)]
+    first, second, again = (graphed.all(sentences(6), how) for how in ways)
+    same(first, again)
+    same(second, plain.all(sentences(6), ways[1]))
+    assert [one for one, _ in first] != [one for one, _ in second]
+
+
+def test_targets_that_want_more_room_get_it(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+    how = How("delta", 1, lengths=2, rerank="decoder", length_bias=3.0)
+    shapes: list[Shape] = []
+    made = graphs._Search.__init__
+
+    def noted(self: graphs._Search, *arguments: object) -> None:
+        shapes.append(arguments[2])  # type: ignore[arg-type]
+        made(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(graphs._Search, "__init__", noted)
+    found = Engine(networks, graphed=True).all(sentences(4), how)
+    same(found, Engine(networks, graphed=False).all(sentences(4), how))
+    assert len(shapes) > 1
+    assert [shape.target for shape in shapes] == sorted(shape.target for shape in shapes)
+    assert max(len(one.decoded) for candidates, _ in found for one in candidates) > shapes[0].target
+
+
+def test_shapes_are_few_and_large_enough() -> None:
+    assert Shape.of([[EOS]]) == Shape(1, 8, 16)
+    assert Shape.of([[EOS] * 9] * 3) == Shape(4, 16, 24)
+    for count in range(1, 40):
+        for length in range(1, 130):
+            shape = Shape.of([[EOS] * length] * count)
+            assert count <= shape.sentences < 2 * count
+            assert length <= shape.source < length + 8
+            assert shape.target >= shape.source
+    assert Shape(1, 512, 400).roomier().target == MAX_POSITIONS
+
+
+def test_only_the_shapes_used_last_are_kept(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "KEPT", 2)
+    engine = Engine(networks, graphed=True)
+    for length in (3, 11, 3, 19, 3):
+        engine.best([[7] * length + [EOS]], How("prior"))
+    assert engine._graphs is not None
+    assert [key[1].source for key in engine._graphs._kept] == [24, 8]  # type: ignore[index]
+
+
+def test_threads_do_not_disturb_each_other(networks: Networks) -> None:
+    engine, some = Engine(networks, graphed=True), sentences(24)
+    expected = [engine.best([one], How("score", 1))[0] for one in some]
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda one: engine.best([one], How("score", 1))[0], some)) == expected

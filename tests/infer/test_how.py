@@ -1,0 +1,124 @@
+"""Which choices go together, and what they are called."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jaxtyping
+import pytest
+
+from latentmt.errors import UserError
+from latentmt.infer.how import METHODS, MOST, RERANKS, How, default_method
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is for a user: the types of arguments are not checked."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def test_the_plainest_choice_is_one_candidate_and_one_step() -> None:
+    how = How()
+    assert (how.method, how.steps, how.candidates, how.rerank) == ("score", 1, 1, "none")
+    assert not how.adaptive
+    assert how.remove_repeats
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"method": "gradient"}, "method gradient: expected one of prior, delta, score, energy, teacher"),
+        ({"rerank": "bleu"}, "rerank bleu: expected one of none, teacher, decoder, elbo, marginal"),
+        ({"steps": -1}, "steps -1: expected 0 to 1000"),
+        ({"steps": 1001}, "steps 1001: expected 0 to 1000"),
+        ({"lengths": 0, "rerank": "elbo"}, "lengths 0: expected 1 to 101"),
+        ({"lengths": 102, "rerank": "elbo"}, "lengths 102: expected 1 to 101"),
+        ({"samples": 0}, "samples 0: expected 1 to 1000"),
+        ({"samples": 1001, "rerank": "elbo"}, "samples 1001: expected 1 to 1000"),
+        ({"lengths": 77, "samples": 13, "rerank": "elbo"}, "candidates 1001: expected 1 to 1000"),
+        ({"seed": -1}, "seed -1: expected 0 to 9223372036854775807"),
+        ({"seed": 2**63}, "seed 9223372036854775808: expected 0 to"),
+        ({"beam": 0}, "beam 0: expected 1 to 100"),
+        ({"beam": 101}, "beam 101: expected 1 to 100"),
+        ({"length_bias": -0.91}, "length_bias -0.91: expected -0.9 to 5"),
+        ({"length_bias": 5.01}, "length_bias 5.01: expected -0.9 to 5"),
+        ({"length_bias": math.nan}, "length_bias nan: expected -0.9 to 5"),
+        ({"lengths": 2}, "2 candidates need a rerank to choose between them: teacher, decoder, elbo, marginal"),
+        ({"samples": 3, "lengths": 5}, "15 candidates need a rerank"),
+        ({"method": "teacher", "samples": 2}, "the teacher translates by beam search: it has no lengths, samples"),
+        ({"method": "teacher", "lengths": 2, "rerank": "teacher"}, "the teacher translates by beam search"),
+        ({"method": "teacher", "rerank": "decoder"}, "the teacher translates by beam search"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_one_line(choices: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        How(**choices)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_bounds_are_themselves_allowed() -> None:
+    for name in MOST.keys() - {"candidates"}:
+        for value in (0 if name in ("steps", "seed") else 1, MOST[name]):
+            assert getattr(How(**{name: value}, rerank="decoder"), name) == value
+    assert How(lengths=100, samples=10, rerank="decoder").candidates == MOST["candidates"]
+    for bias in (-0.9, 5.0):
+        assert How(length_bias=bias).length_bias == bias
+
+
+def test_every_method_and_rerank_is_allowed() -> None:
+    for method in METHODS:
+        assert How(method).method == method
+        for rerank in RERANKS[1:]:
+            if method != "teacher":
+                assert How(method, lengths=2, samples=3, rerank=rerank).candidates == 6
+    assert How(rerank="teacher").candidates == 1  # one candidate may have a rerank that changes nothing
+
+
+def test_only_a_field_with_steps_moves() -> None:
+    moving = {method for method in METHODS if How(method, 2).moves}
+    assert moving == {"delta", "score", "energy"}
+    assert not any(How(method, 0).moves for method in METHODS)
+
+
+@pytest.mark.parametrize(
+    ("how", "name"),
+    [
+        (How(), "score-1"),
+        (How("prior"), "L=0"),
+        (How("prior", 4), "L=0"),
+        (How("energy", 0), "L=0"),
+        (How("delta", 4), "delta-4"),
+        (How("energy", 6, adaptive=True), "energy-6*"),
+        (How("score", 0, adaptive=True), "L=0"),
+        (How("score", 1, lengths=5, samples=3, rerank="teacher"), "score-1 5×3 by teacher"),
+        (How("prior", samples=2, rerank="elbo"), "L=0 1×2 by elbo"),
+        (How("delta", 2, rerank="decoder"), "delta-2"),
+        (How("delta", 2, length_bias=0.06), "delta-2 length +6%"),
+        (How("delta", 2, length_bias=0.055), "delta-2 length +5.5%"),
+        (How("prior", lengths=3, rerank="marginal", length_bias=-0.1), "L=0 3×1 by marginal length -10%"),
+        (How("teacher"), "teacher beam 4"),
+        (How("teacher", beam=1), "teacher beam 1"),
+    ],
+)
+def test_the_name_says_what_matters(how: How, name: str) -> None:
+    assert str(how) == name
+
+
+def test_choices_cannot_be_changed_behind_the_checks() -> None:
+    how = How(samples=2, rerank="elbo")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        how.rerank = "none"  # type: ignore[misc]
+    with pytest.raises(UserError, match="2 candidates"):
+        dataclasses.replace(how, rerank="none")
+    assert len({how, How(samples=2, rerank="elbo"), How()}) == 2
+
+
+def test_the_best_method_there_is_is_the_default() -> None:
+    assert default_method(METHODS) == "score"
+    assert default_method(["prior", "delta", "energy", "teacher"]) == "energy"
+    assert default_method(["prior", "delta", "teacher"]) == "delta"
+    assert default_method(["teacher"]) == "teacher"

@@ -1,0 +1,518 @@
+"""A search is plain decoding, written out by hand below, for every candidate; and the best one is kept."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Normal, kl_divergence
+
+from latentmt.data.tokenizer import EOS, PAD
+from latentmt.data.tokens import Layout, Tokens
+from latentmt.infer import engine as engine_module
+from latentmt.infer.beam import BeamConfig, beam_search
+from latentmt.infer.engine import Engine
+from latentmt.infer.how import RERANKS, How
+from latentmt.infer.noise import standard_noise
+from latentmt.infer.postprocess import readable, without_special
+from latentmt.infer.rerank import MARGINAL_SAMPLES
+from latentmt.infer.search import Candidates, Networks, predict_lengths, search
+from latentmt.models.fields import EnergyNet, FieldConfig, make_field
+from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.nn.attention import Source
+from latentmt.nn.gaussian import Gaussian
+from latentmt.nn.positions import MAX_POSITIONS
+
+VOCABULARY, DIM = 23, 3
+SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 32, "dropout": 0.0}
+LATENT = LatentConfig(**SIZE, latent_dim=DIM)
+SOURCES = [[5, 9, 4, EOS], [7, EOS], [6, 6, 8, 12, 20, 11, 15, EOS], [EOS], [14, 14, 4, 9, 22, EOS]]
+METHODS = ("prior", "delta", "score", "energy")
+NOISE = standard_noise(MARGINAL_SAMPLES, MAX_POSITIONS, DIM, seed=1)
+
+
+@functools.cache
+def made(seed: int) -> Networks:
+    """Untrained, but with heads so large that every sentence, length and sample gets tokens of its own."""
+    torch.manual_seed(seed)
+    model = LatentModel(LATENT, VOCABULARY).double().eval()
+    fields = {kind: make_field(FieldConfig(**SIZE, kind=kind), LATENT).double().eval() for kind in ("score", "energy")}
+    teacher = Teacher(TeacherConfig(**SIZE), VOCABULARY).double().eval()
+    with torch.no_grad():
+        for head in (model.prior_head, model.posterior_head):
+            head.weight[:DIM].normal_(std=0.4)
+            head.weight[DIM:].normal_(std=0.1)
+        model.prior_head.bias[DIM:] = 1.0  # so wide that the posterior is not out of reach
+        model.length_head.weight.normal_(std=1.5)
+        model.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+        fields["score"].head.weight.normal_(std=0.4)
+        fields["energy"].head.weight.normal_(std=4.0)
+        teacher.embedding.weight.mul_(2)
+    return Networks(model, fields, teacher, torch.rand(VOCABULARY) < 0.3)
+
+
+@pytest.fixture
+def networks() -> Networks:
+    return made(2)
+
+
+def latent(networks: Networks) -> LatentModel:
+    assert networks.latent is not None
+    return networks.latent
+
+
+def encoded(model: LatentModel | Teacher, sentence: list[int]) -> Source:
+    return model.encode(Tokens.padded([sentence]))
+
+
+def rows(tokens: Tokens) -> list[list[int]]:
+    return [ids[real].tolist() for ids, real in zip(tokens.ids, tokens.layout.real, strict=True)]
+
+
+def close(left: Tensor, right: Tensor) -> None:
+    torch.testing.assert_close(left, right, rtol=1e-9, atol=1e-11)
+
+
+# By hand: one sentence, one length, one latent; no padding, no masks, no loop shared by methods.
+
+
+@torch.no_grad()
+def lengths_by_hand(model: LatentModel, sentence: list[int], count: int) -> list[int]:
+    logits = model.length(encoded(model, sentence), 1)[0, 0].tolist()
+    differences = sorted(range(-LENGTH_LIMIT, LENGTH_LIMIT + 1), key=lambda d: -logits[d + LENGTH_LIMIT])
+    return [max(1, len(sentence) + difference) for difference in differences[:count]]
+
+
+@torch.no_grad()
+def prior_by_hand(model: LatentModel, sentence: list[int], length: int) -> Gaussian:
+    layout = Layout.of_lengths(torch.tensor([length]), length)
+    return model.prior(layout, model.prior_stack.remember(encoded(model, sentence)))
+
+
+@torch.no_grad()
+def argmax_by_hand(model: LatentModel, sentence: list[int], z: Tensor) -> Tokens:
+    layout = Layout.of_lengths(torch.tensor([z.shape[1]]), z.shape[1])
+    memory = model.decoder_stack.remember(encoded(model, sentence))
+    return Tokens(model.logits(model.decode(z, layout, memory)).argmax(-1), layout)
+
+
+def moved_by_hand(networks: Networks, sentence: list[int], method: str, z: Tensor) -> Tensor:
+    """The latent after one step of size 1."""
+    model = latent(networks)
+    source, layout = encoded(model, sentence), Layout.of_lengths(torch.tensor([z.shape[1]]), z.shape[1])
+    if method == "delta":
+        target = argmax_by_hand(model, sentence, z)
+        return model.posterior(target, model.posterior_stack.remember(source)).mean.detach()
+    net = networks.fields[method]
+    memory = net.stack.remember(source)
+    if isinstance(net, EnergyNet):
+        z = z.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(net.energy(z, layout, memory).sum(), z)
+        return (z - slope).detach()
+    return z + net(z, layout, memory).detach()
+
+
+def refined_by_hand(
+    networks: Networks, sentence: list[int], how: How, length: int, epsilon: Tensor | None = None
+) -> Tensor:
+    prior = prior_by_hand(latent(networks), sentence, length)
+    z = prior.mean if epsilon is None else prior.mean + prior.std * epsilon[:length].double()
+    first = None
+    for _ in range(0 if how.method == "prior" else how.steps):
+        before, z = z, moved_by_hand(networks, sentence, how.method, z)
+        moved = float((z - before).norm())
+        first = moved if first is None else first
+        if how.adaptive and moved <= first / 16:
+            break
+    return z
+
+
+def all_by_hand(networks: Networks, sentence: list[int], how: How) -> list[list[int]]:
+    """What every candidate decodes to, likeliest length first, the prior's mean before its samples."""
+    model = latent(networks)
+    return [
+        argmax_by_hand(model, sentence, refined_by_hand(networks, sentence, how, length, epsilon)).ids[0].tolist()
+        for length in lengths_by_hand(model, sentence, how.lengths)
+        for epsilon in (None, *NOISE[1 : how.samples])
+    ]
+
+
+def found_alone(networks: Networks, how: How) -> list[Candidates]:
+    return [search(networks, Tokens.padded([sentence]), how, NOISE) for sentence in SOURCES]
+
+
+# Lengths.
+
+
+def test_the_likeliest_lengths_come_first(networks: Networks) -> None:
+    model = latent(networks)
+    source = model.encode(Tokens.padded(SOURCES, 11))
+    for count in (1, 3, 7):
+        found = predict_lengths(model, source, count)
+        assert found.tolist() == [lengths_by_hand(model, sentence, count) for sentence in SOURCES]
+    assert len({tuple(row) for row in (found - torch.tensor([[len(s)] for s in SOURCES])).tolist()}) == len(SOURCES)
+    assert predict_lengths(model, source).tolist() == found[:, :1].tolist()
+    every = predict_lengths(model, model.encode(Tokens.padded([[5] * 59 + [EOS]])), 101)
+    assert sorted(every[0].tolist()) == list(range(10, 111))
+
+
+@pytest.mark.parametrize("bias", [0.11, -0.24, 0.9, 5.0])
+def test_a_bias_adds_its_share_of_the_source(networks: Networks, bias: float) -> None:
+    model = latent(networks)
+    sizes = (4, 7, 12, 30, 61)
+    source = model.encode(Tokens.padded([[*range(4, 8)] * 15 + [EOS]] * 5, 70))
+    source = Source(source.states, Layout.of_lengths(torch.tensor(sizes), 70).segment)
+    plain = predict_lengths(model, source, 2)
+    assert plain.min() > 2  # nothing is held back by the shortest length
+    added = [[round(bias * size)] for size in sizes]
+    assert len({share for (share,) in added}) > 2
+    assert predict_lengths(model, source, 2, bias).tolist() == (plain + torch.tensor(added)).clamp(min=1).tolist()
+
+
+@torch.no_grad()
+def test_lengths_stay_between_one_and_the_last_place(networks: Networks) -> None:
+    model = copy.deepcopy(latent(networks))
+    sources = Tokens.padded([[EOS], [5] * 29 + [EOS], [5] * 479 + [EOS], [5] * 499 + [EOS]])
+    for difference, bias, expected in (
+        (-LENGTH_LIMIT, 0.0, [1, 1, 430, 450]),
+        (-LENGTH_LIMIT, -0.9, [1, 1, 1, 1]),
+        (LENGTH_LIMIT, 0.0, [51, 80, MAX_POSITIONS, MAX_POSITIONS]),
+        (0, 5.0, [6, 180, MAX_POSITIONS, MAX_POSITIONS]),
+    ):
+        model.length_head.bias.zero_()[difference + LENGTH_LIMIT] = 1e6
+        assert predict_lengths(model, model.encode(sources), 1, bias).flatten().tolist() == expected
+    model.length_head.bias.zero_()[0] = 1e6
+    found = search(Networks(model, {}, None, networks.repeatable), Tokens.padded(SOURCES), How("delta", 2), NOISE)
+    assert found.decoded.ids.shape == (len(SOURCES), 1)
+
+
+def test_the_bias_reaches_the_search(networks: Networks) -> None:
+    found = search(networks, Tokens.padded(SOURCES), How("prior", length_bias=0.5), NOISE)
+    plain = [lengths_by_hand(latent(networks), sentence, 1)[0] for sentence in SOURCES]
+    assert [len(row) for row in rows(found.decoded)] == [
+        n + round(0.5 * len(s)) for n, s in zip(plain, SOURCES, strict=True)
+    ]
+
+
+# What is decoded.
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_candidate_is_plain_decoding(networks: Networks, method: str) -> None:
+    decoded = {}
+    for steps in (0, 1, 3):
+        how = How(method, steps)
+        found = search(networks, Tokens.padded(SOURCES), how, NOISE)
+        assert rows(found.decoded) == [all_by_hand(networks, sentence, how)[0] for sentence in SOURCES]
+        assert found.best.tolist() == [0] * len(SOURCES)
+        assert found.score.tolist() == [[0.0]] * len(SOURCES)
+        assert not found.cut.any()
+        decoded[steps] = rows(found.decoded)
+    assert (decoded[0] == decoded[1] == decoded[3]) if method == "prior" else (decoded[0] != decoded[1] != decoded[3])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_candidate_is_plain_decoding_from_its_own_length_and_latent(networks: Networks, method: str) -> None:
+    how = How(method, 2, lengths=3, samples=3, rerank="decoder")
+    found = search(networks, Tokens.padded(SOURCES), how, NOISE)
+    expected = [ids for sentence in SOURCES for ids in all_by_hand(networks, sentence, how)]
+    assert rows(found.decoded) == expected
+    assert len(set(map(tuple, expected))) > 30  # of 45
+    assert (found.decoded.ids[~found.decoded.layout.real] == PAD).all()
+
+
+def test_the_first_latent_is_the_mean_and_the_others_are_samples_of_the_prior(networks: Networks) -> None:
+    seen: dict[int, Tensor] = {}
+    how = How("score", 2, lengths=2, samples=3, rerank="decoder")
+    search(networks, Tokens.padded(SOURCES), how, NOISE, on_step=lambda step, z: seen.update({step: z}))
+    assert list(seen) == [0, 1, 2]
+    row = iter(seen[0])
+    for sentence in SOURCES:
+        for length in lengths_by_hand(latent(networks), sentence, 2):
+            prior = prior_by_hand(latent(networks), sentence, length)
+            close(next(row)[:length], prior.mean[0])
+            for sample in (1, 2):
+                close(next(row)[:length], (prior.mean + prior.std * NOISE[sample, :length])[0])
+
+
+@pytest.mark.parametrize("method", ["prior", "score"])
+def test_the_last_latent_shown_is_the_one_that_was_decoded(networks: Networks, method: str) -> None:
+    seen: list[Tensor] = []
+    how = How(method, 2, samples=2, rerank="decoder")
+    found = search(networks, Tokens.padded(SOURCES), how, NOISE, on_step=lambda _, z: seen.append(z))
+    assert len(seen) == (1 if method == "prior" else 3)
+    for row, ids in enumerate(rows(found.decoded)):
+        assert (
+            argmax_by_hand(latent(networks), SOURCES[row // 2], seen[-1][row : row + 1, : len(ids)]).ids[0].tolist()
+            == ids
+        )
+
+
+@pytest.mark.parametrize("rerank", RERANKS[1:])
+@pytest.mark.parametrize("method", METHODS)
+def test_batched_equals_one_by_one_and_padding_changes_nothing(networks: Networks, method: str, rerank: str) -> None:
+    how = How(method, 2, lengths=3, samples=3, rerank=rerank)
+    alone = found_alone(networks, how)
+    decoded, read = ([row for one in alone for row in rows(getattr(one, name))] for name in ("decoded", "readable"))
+    longest = max(map(len, decoded))
+    wide = Tokens.padded(SOURCES, 13)
+    strewn = Tokens(wide.ids.masked_fill(~wide.layout.real, 11), wide.layout)
+    for source, width in ((Tokens.padded(SOURCES), None), (strewn, None), (Tokens.padded(SOURCES), longest + 9)):
+        found = search(networks, source, how, NOISE, width)
+        assert rows(found.decoded) == decoded
+        assert rows(found.readable) == read
+        assert found.decoded.ids.shape[1] == (width or longest)
+        close(found.score, torch.cat([one.score for one in alone]))
+        assert found.best.tolist() == [int(one.best) for one in alone]
+        assert not found.cut.any()
+    assert len(set(found.best.tolist())) > 1
+
+
+@pytest.mark.parametrize("rerank", RERANKS[1:])
+def test_a_longer_winner_survives_whole(networks: Networks, rerank: str) -> None:
+    """It is what a search would find in which its length is the likeliest."""
+    how = How("score", 1, lengths=7, rerank=rerank)
+    found = search(networks, Tokens.padded(SOURCES), how, NOISE)
+    decoded, longer = rows(found.decoded), 0
+    for number, (sentence, best) in enumerate(zip(SOURCES, found.best.tolist(), strict=True)):
+        lengths = lengths_by_hand(latent(networks), sentence, how.lengths)
+        model = copy.deepcopy(latent(networks))
+        with torch.no_grad():
+            model.length_head.bias[lengths[best] - len(sentence) + LENGTH_LIMIT] += 1e3
+        top = search(
+            Networks(model, networks.fields, None, networks.repeatable),
+            Tokens.padded([sentence]),
+            How("score", 1),
+            NOISE,
+        )
+        winner = number * how.candidates + best
+        assert rows(top.decoded) == [decoded[winner]]
+        assert rows(top.readable) == [rows(found.readable)[winner]]
+        assert len(decoded[winner]) == lengths[best]
+        longer += lengths[best] > lengths[0]
+    assert longer
+
+
+def test_what_does_not_fit_is_cut_and_flagged(networks: Networks) -> None:
+    how = How("score", 1, lengths=3, samples=2, rerank="decoder")
+    wanted = [lengths_by_hand(latent(networks), sentence, 3) for sentence in SOURCES]
+    whole = rows(search(networks, Tokens.padded(SOURCES), how, NOISE).decoded)
+    for width in range(1, max(map(max, wanted)) + 1):
+        found = search(networks, Tokens.padded(SOURCES), how, NOISE, width)
+        assert found.cut.tolist() == [max(lengths) > width for lengths in wanted]
+        lengths = [min(length, width) for lengths in wanted for length in lengths for _ in range(2)]
+        decoded = rows(found.decoded)
+        assert [len(row) for row in decoded] == lengths
+        fitting = [row for row, length in enumerate(lengths) if length == len(whole[row])]
+        assert [decoded[row] for row in fitting] == [whole[row] for row in fitting]
+
+
+def test_a_stop_that_never_comes_changes_nothing(networks: Networks) -> None:
+    for method in ("score", "energy"):
+        seen: list[int] = []
+        how = How(method, 3, lengths=2, samples=2, rerank="decoder")
+        fixed = search(networks, Tokens.padded(SOURCES), how, NOISE)
+        how = How(method, 3, adaptive=True, lengths=2, samples=2, rerank="decoder")
+        free = search(networks, Tokens.padded(SOURCES), how, NOISE, on_step=lambda step, _, to=seen: to.append(step))
+        assert seen == [0, 1, 2, 3]
+        assert torch.equal(fixed.decoded.ids, free.decoded.ids)
+        assert torch.equal(fixed.score, free.score)
+
+
+def test_a_sentence_stops_by_itself_and_the_others_go_on() -> None:
+    networks, how = made(5), How("energy", 10, adaptive=True, lengths=2, rerank="decoder")
+    seen: list[Tensor] = []
+    found = search(networks, Tokens.padded(SOURCES), how, NOISE, on_step=lambda _, z: seen.append(z))
+    assert rows(found.decoded) == [ids for sentence in SOURCES for ids in all_by_hand(networks, sentence, how)]
+    last = iter(seen[-1])
+    for sentence in SOURCES:
+        for length in lengths_by_hand(latent(networks), sentence, 2):
+            close(next(last)[:length], refined_by_hand(networks, sentence, how, length)[0])
+    steps = (torch.stack(seen).diff(dim=0) != 0).any(3).any(2).sum(0)
+    assert 2 < steps.min() < steps.max() == 10
+
+
+def test_a_search_ends_when_every_sentence_has_stopped() -> None:
+    networks, how, seen = made(5), How("energy", 500, adaptive=True), []
+    search(networks, Tokens.padded(SOURCES[1:2]), how, NOISE, on_step=lambda step, _: seen.append(step))
+    assert 3 < seen[-1] < 100
+
+
+def test_what_is_read_is_what_was_decoded_put_in_order(networks: Networks) -> None:
+    for remove in (True, False):
+        how = How("prior", samples=3, rerank="teacher", remove_repeats=remove)
+        found = search(networks, Tokens.padded(SOURCES), how, NOISE)
+        expected = readable(found.decoded, networks.repeatable if remove else None)
+        assert rows(found.readable) == rows(expected)
+        if not remove:
+            assert [row[:-1] for row in rows(expected)] == [without_special(row) for row in rows(found.decoded)]
+            assert rows(expected) != rows(readable(found.decoded, networks.repeatable))
+
+
+# Which one is kept.
+
+
+def scores(networks: Networks, how: How) -> tuple[Candidates, list[Tensor]]:
+    """What a search found, and the latents it decoded."""
+    seen: list[Tensor] = []
+    found = search(networks, Tokens.padded(SOURCES), how, NOISE, on_step=lambda _, z: seen.append(z))
+    return found, [z[: len(ids)] for z, ids in zip(seen[-1], rows(found.decoded), strict=True)]
+
+
+def log_softmax_at(logits: Tensor, ids: list[int]) -> Tensor:
+    return torch.log_softmax(logits, -1)[0, torch.arange(len(ids)), ids].sum()
+
+
+@torch.no_grad()
+def decoder_by_hand(model: LatentModel, sentence: list[int], ids: list[int], z: Tensor) -> Tensor:
+    """log p(y|z,x)."""
+    layout = Layout.of_lengths(torch.tensor([len(ids)]), len(ids))
+    memory = model.decoder_stack.remember(encoded(model, sentence))
+    return log_softmax_at(model.logits(model.decode(z[None], layout, memory)), ids)
+
+
+@torch.no_grad()
+def gaussians_by_hand(model: LatentModel, sentence: list[int], ids: list[int]) -> tuple[Normal, Normal]:
+    prior = prior_by_hand(model, sentence, len(ids))
+    memory = model.posterior_stack.remember(encoded(model, sentence))
+    posterior = model.posterior(Tokens.padded([ids]), memory)
+    return Normal(prior.mean[0], prior.std[0]), Normal(posterior.mean[0], posterior.std[0])
+
+
+@torch.no_grad()
+def marginal_by_hand(model: LatentModel, sentence: list[int], ids: list[int], noise: Tensor) -> Tensor:
+    prior, posterior = gaussians_by_hand(model, sentence, ids)
+    weights = []
+    for epsilon in noise:
+        z = posterior.mean + posterior.stddev * epsilon[: len(ids)]
+        ratio = prior.log_prob(z).sum() - posterior.log_prob(z).sum()
+        weights.append(decoder_by_hand(model, sentence, ids, z) + ratio)
+    return torch.stack(weights).logsumexp(0) - math.log(len(weights))
+
+
+SEARCH = {"method": "score", "steps": 1, "lengths": 2, "samples": 2}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("remove", [True, False])
+def test_the_teacher_judges_what_is_read_over_its_length(networks: Networks, remove: bool) -> None:
+    found, _ = scores(networks, How(**SEARCH, rerank="teacher", remove_repeats=remove))
+    teacher = networks.teacher
+    assert teacher is not None
+    expected = []
+    for row, ids in enumerate(rows(found.readable)):
+        memory = teacher.decoder_stack.remember(encoded(teacher, SOURCES[row // 4]))
+        assert ids[-1] == EOS
+        expected.append(log_softmax_at(teacher.logits(teacher.states(Tokens.padded([ids]), memory)), ids) / len(ids))
+    close(found.score.flatten(), torch.stack(expected))
+
+
+def test_the_decoder_judges_what_it_decoded_at_the_latent_it_was_decoded_from(networks: Networks) -> None:
+    found, latents = scores(networks, How(**SEARCH, rerank="decoder"))
+    expected = [
+        decoder_by_hand(latent(networks), SOURCES[row // 4], ids, z) / len(ids)
+        for row, (ids, z) in enumerate(zip(rows(found.decoded), latents, strict=True))
+    ]
+    close(found.score.flatten(), torch.stack(expected))
+
+
+def test_the_elbo_is_taken_at_the_mean_of_the_posterior(networks: Networks) -> None:
+    found, _ = scores(networks, How(**SEARCH, rerank="elbo"))
+    expected = []
+    for row, ids in enumerate(rows(found.decoded)):
+        prior, posterior = gaussians_by_hand(latent(networks), SOURCES[row // 4], ids)
+        likelihood = decoder_by_hand(latent(networks), SOURCES[row // 4], ids, posterior.mean)
+        expected.append((likelihood - kl_divergence(posterior, prior).sum()) / len(ids))
+    close(found.score.flatten(), torch.stack(expected))
+
+
+def test_the_marginal_is_the_mean_weight_of_samples_of_the_posterior(networks: Networks) -> None:
+    found, _ = scores(networks, How(**SEARCH, rerank="marginal"))
+    expected = [
+        marginal_by_hand(latent(networks), SOURCES[row // 4], ids, NOISE) / len(ids)
+        for row, ids in enumerate(rows(found.decoded))
+    ]
+    close(found.score.flatten(), torch.stack(expected))
+
+
+@pytest.mark.parametrize("rerank", RERANKS[1:])
+def test_the_highest_score_wins(networks: Networks, rerank: str) -> None:
+    found, _ = scores(networks, How(**SEARCH, rerank=rerank))
+    assert found.score.shape == (len(SOURCES), 4)
+    assert found.best.tolist() == [row.index(max(row)) for row in found.score.tolist()]
+    assert any(found.best.tolist())
+    assert found.score.requires_grad is False
+
+
+# The engine: batches.
+
+
+def candidates(networks: Networks, how: How, sentences: Sequence[list[int]] = SOURCES) -> list[list[list[int]]]:
+    return [[one.decoded for one in found] for found, _ in Engine(networks, graphed=False).all(sentences, how)]
+
+
+@pytest.mark.parametrize("rerank", RERANKS[1:])
+def test_a_seed_names_the_same_candidates_for_any_batch(
+    networks: Networks, rerank: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how, other = (How("score", 1, lengths=2, samples=4, rerank=rerank, seed=seed) for seed in (5, 6))
+    expected = candidates(networks, how)
+    for tokens in (1, 100, 200):
+        monkeypatch.setattr(engine_module, "BATCH_TOKENS", tokens)
+        assert candidates(networks, how) == expected
+    assert [candidates(networks, how, [sentence])[0] for sentence in SOURCES] == expected
+    assert candidates(networks, how, SOURCES[::-1]) == expected[::-1]
+    different = candidates(networks, other)
+    means = [[one[0], one[4]] for one in expected]
+    assert [[one[0], one[4]] for one in different] == means  # these are not drawn
+    assert all(a != b for a, b in zip(expected, different, strict=True))
+
+
+def test_more_samples_leave_those_that_were_there(networks: Networks) -> None:
+    few, many = (candidates(networks, How("score", 1, samples=n, rerank="decoder")) for n in (3, 7))
+    assert [one[:3] for one in many] == few
+
+
+def test_a_marginal_takes_as_many_latents_however_many_are_tried(networks: Networks) -> None:
+    for samples in (2, MARGINAL_SAMPLES + 4):
+        how = How("prior", samples=samples, rerank="marginal")
+        ((found, _),) = Engine(networks, graphed=False).all(SOURCES[:1], how)
+        raw = rows(
+            search(networks, Tokens.padded(SOURCES[:1]), how, Engine(networks, graphed=False).noise(how)).decoded
+        )
+        for one, ids in zip(found, raw, strict=True):
+            expected = float(marginal_by_hand(latent(networks), SOURCES[0], ids, NOISE)) / len(ids)
+            assert one.score == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_engine_lists_what_the_search_found(networks: Networks) -> None:
+    how = How(**SEARCH, rerank="teacher")
+    found, engine = search(networks, Tokens.padded(SOURCES), how, NOISE), Engine(networks, graphed=False)
+    decoded, read = rows(found.decoded), rows(found.readable)
+    listed = engine.all(SOURCES, how)
+    for number, (some, best) in enumerate(listed):
+        assert len(some) == how.candidates
+        assert best == int(found.best[number])
+        for place, one in enumerate(some):
+            assert one.decoded == without_special(decoded[4 * number + place])
+            assert one.readable == read[4 * number + place][:-1]
+            assert one.score == pytest.approx(float(found.score[number, place]), abs=1e-9)
+    assert [one.readable for one in engine.best(SOURCES, how)] == [some[best].readable for some, best in listed]
+    assert engine.all([], how) == []
+
+
+def test_the_teacher_translates_by_beam_search(networks: Networks) -> None:
+    assert networks.teacher is not None
+    for beam in (1, 3):
+        listed = Engine(networks, graphed=False).all(SOURCES, How("teacher", beam=beam))
+        for sentence, (some, best) in zip(SOURCES, listed, strict=True):
+            (expected,) = beam_search(networks.teacher, Tokens.padded([sentence]), BeamConfig(beam=beam))
+            assert best == 0
+            assert [one.readable for one in some] == [without_special(expected.ids)]
+            assert some[0].score == pytest.approx(expected.score, abs=1e-9)

@@ -1,0 +1,450 @@
+"""Text in, text out: nothing is lost, mixed up or invented on the way, whatever the text is."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+import unicodedata
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from latentmt.data.normalise import TextRules, normalise
+from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
+from latentmt.data.tokens import Layout, Tokens
+from latentmt.errors import UserError
+from latentmt.infer.engine import Candidate, Engine
+from latentmt.infer.how import How
+from latentmt.infer.postprocess import without_special
+from latentmt.infer.translator import LONGEST, Translator
+from latentmt.models.fields import FieldConfig, make_field
+from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.nn.attention import Memory
+
+DIM = 3
+SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "dropout": 0.0}
+LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=DIM)
+AS_IT_IS = TextRules()
+CORPUS = [
+    "Ein kleiner Satz steht hier, und noch einer dort.",
+    "The small sentence is here, another one over there.",
+    "Wir haben 1100 Bücher gelesen!",
+    "Did they read 2200 books?",
+]
+BYTES = slice(4, 260)
+SEARCH: dict[str, Any] = {"method": "score", "lengths": 2, "samples": 3, "rerank": "teacher"}
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    """Untrained, but with heads so large that every sentence and every method has its own text."""
+    tokenizer = train_tokenizer(CORPUS * 20, TokenizerConfig(vocabulary=440))
+    torch.manual_seed(6)
+    model = LatentModel(LATENT, tokenizer.size)
+    fields = {kind: make_field(FieldConfig(**SIZE, kind=kind), LATENT).double().eval() for kind in ("score", "energy")}
+    teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), tokenizer.size)
+    with torch.no_grad():
+        for head in (model.prior_head, model.posterior_head):
+            head.weight[:DIM].normal_(std=1.0)
+            head.weight[DIM:].normal_(std=0.1)
+        for stack in (model.prior_stack, model.posterior_stack, model.decoder_stack, teacher.decoder_stack):
+            stack.layers[0].cross_attention.out.weight.mul_(3)
+        model.length_head.weight.normal_(std=1.5)
+        model.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+        fields["score"].head.weight.normal_(std=0.8)
+        fields["energy"].head.weight.normal_(std=8.0)
+        for network in (model, teacher):
+            network.embedding.weight[BYTES] *= 0.1  # so that letters are decoded
+    latent, teacher = model.double().eval(), teacher.double().eval()
+    return Translator(tokenizer, (AS_IT_IS, AS_IT_IS), latent=latent, fields=fields, teacher=teacher)
+
+
+@pytest.fixture
+def given_to_engine(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """An engine that translates every sentence by itself; and what it was given."""
+    seen: list[list[int]] = []
+
+    def best(_: Engine, sentences: Sequence[Sequence[int]], __: How) -> list[Candidate]:
+        seen.extend(list(sentence) for sentence in sentences)
+        return [Candidate(list(sentence[:-1]), list(sentence[:-1]), 0.0) for sentence in sentences]
+
+    monkeypatch.setattr(Engine, "best", best)
+    return seen
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is for a user: the types of arguments are not checked."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+def plain(text: str) -> str:
+    """As the tokenizer sees it."""
+    return normalise(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), AS_IT_IS)
+
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=30)  # halves of characters among them
+
+
+# One text, several texts.
+
+
+def test_a_text_gives_a_text_and_a_list_a_list(translator: Translator) -> None:
+    first, second = (translator.translate(text) for text in ("Ein Satz.", "Zwei Bücher!"))
+    assert isinstance(first, str)
+    assert "" != first != second != ""
+    assert translator.translate(["Ein Satz."]) == [first]
+    assert translator.translate(("Zwei Bücher!", "Ein Satz.", "Zwei Bücher!")) == [second, first, second]
+    assert translator.translate([]) == []
+
+
+@pytest.mark.parametrize("gap", [" ", "\n", "\n\n", "\t", "   ", " \r\n\t", "\u00a0", "\u2028"])
+def test_sentences_are_translated_as_if_alone_and_the_gaps_between_them_stay(translator: Translator, gap: str) -> None:
+    sentences = ["Ein Satz steht hier.", "Noch einer!", "Wir haben Bücher?", "Noch einer!"]
+    for choices in ({}, {"method": "delta", "steps": 2}, SEARCH):
+        alone = translator.translate(sentences, **choices)
+        assert alone[1] == alone[3]
+        assert len(set(alone)) == 3
+        assert translator.translate(f"{gap}{gap.join(sentences)}{gap}", **choices) == f"{gap}{gap.join(alone)}{gap}"
+        assert translator.translate(gap.join(sentences), **choices) == gap.join(alone)
+
+
+def test_the_teacher_translates_one_sentence_at_a_time_too(translator: Translator) -> None:
+    first, second = translator.translate(["Ein Satz.", "Noch einer!"], method="teacher")
+    assert first != second
+    assert translator.translate("Ein Satz.\n Noch einer!", method="teacher") == f"{first}\n {second}"
+
+
+def test_the_pieces_of_a_text_are_those_of_its_sentences(translator: Translator) -> None:
+    how = translator.how(method="prior")
+    first, second, both = translator.translations(["Ein Satz.", "Noch einer!", "Ein Satz. Noch einer!"], how)
+    assert both.ids == first.ids + second.ids
+    assert first.ids != second.ids
+    raw = translator.translations(["Ein Satz."], translator.how(method="prior", remove_repeats=False))[0]
+    assert raw.ids == first.ids
+    assert raw.text == plain(translator.tokenizer.decode([first.ids])[0]) != first.text
+
+
+def test_nothing_to_translate_is_left_as_it_is(translator: Translator, given_to_engine: list[list[int]]) -> None:
+    blank = ["", " ", "\n", " \t \n", "\u3000", "\r\n"]
+    assert translator.translate(blank) == blank
+    assert [translator.translate(text) for text in blank] == blank
+    assert translator.translate(["", "Ein Satz.", "\n"]) == ["", "Ein Satz.", "\n"]
+    assert translator.translate(" \u200b\x00 ") == "  "  # white space, and two characters that nobody sees
+    assert translator.translate("Ein Satz. \u200b\u200b") == "Ein Satz."
+    assert given_to_engine == translator.tokenizer.encode(["Ein Satz."] * 2)
+    assert translator.translations(["", " "], translator.how())[0].ids == []
+
+
+def test_both_sides_are_written_by_their_rules(translator: Translator) -> None:
+    lower = TextRules(lowercase=True)
+    parts = {"latent": translator.latent, "fields": translator.fields}
+    text = "Ein Kleiner SATZ. Noch Einer!"
+    source = Translator(translator.tokenizer, (lower, AS_IT_IS), **parts)
+    assert source.translate(text) == source.translate("ein kleiner satz. Noch einer!") != translator.translate(text)
+    target = Translator(translator.tokenizer, (AS_IT_IS, lower), **parts)
+    assert target.translate(text) == translator.translate(text).lower() != translator.translate(text)
+
+
+# Nothing is lost.
+
+
+LONG = [
+    "Wir haben sehr viele Bücher gelesen und " * 40 + "dann noch eins.",
+    "Erst das, " * 90 + "dann jenes; " * 30 + "Schluss.",
+    "Donaudampfschifffahrtsgesellschaft" * 20,
+    "Ein Satz. " + "x1" * 300 + " steht hier. Noch einer!",
+    "これは長い文です、" * 40 + "終わり。",
+    "😀👨‍👩‍👧🇩🇪e\u0301" * 60,
+    "~" * 200 + "\u200b" * 600 + "#" * 200,  # of some parts, nothing is left
+]
+
+
+@pytest.mark.parametrize("text", LONG, ids=range(len(LONG)))
+def test_a_long_text_is_split_and_nothing_of_it_is_lost(
+    translator: Translator, given_to_engine: list[list[int]], text: str
+) -> None:
+    assert len(translator.tokenizer.encode([text])[0]) > 2 * LONGEST
+    assert translator.translate(text) == plain(text)
+    assert max(map(len, given_to_engine)) <= LONGEST
+    assert len(given_to_engine) > 2
+    assert all(ids[-1] == EOS and ids.count(EOS) == 1 for ids in given_to_engine)
+    # Not into splinters either.
+    assert sum(map(len, given_to_engine)) / len(given_to_engine) > LONGEST / 4
+
+
+def test_a_text_of_the_longest_length_is_not_split(translator: Translator, given_to_engine: list[list[int]]) -> None:
+    for words, parts in ((LONGEST - 2, 1), (LONGEST - 1, 2)):
+        given_to_engine.clear()
+        text = "~" * words  # a piece each, one for the space before them, and EOS
+        assert len(translator.tokenizer.encode([text])[0]) == words + 2
+        assert translator.translate(text) == text
+        assert len(given_to_engine) == parts
+
+
+def test_the_real_engine_translates_every_part(translator: Translator) -> None:
+    text = " ".join(LONG[:2])
+    parts = [translator.tokenizer.decode([trace.source])[0] for trace in translator.trace(text)]
+    assert "".join(parts).replace(" ", "") == text.replace(" ", "")
+    assert translator.translate(text) == " ".join(translator.translate(parts))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(any_text, max_size=4))
+@example(["▁ \ue000 \ue0001 ▁", "Ein Satz.\u0301 Noch. \u0301Einer.", "\ud800\udc00. A", "a\x00b. \x85 C"])
+def test_any_text_comes_back_from_an_engine_that_changes_nothing(
+    translator: Translator, given_to_engine: list[list[int]], texts: list[str]
+) -> None:
+    given_to_engine.clear()
+    found = translator.translate(texts)
+    assert [plain(text) for text in found] == [plain(text) for text in texts]
+    assert all(1 < len(ids) <= LONGEST for ids in given_to_engine)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(any_text, min_size=2, max_size=4))
+def test_order_and_count_are_kept_for_any_texts(translator: Translator, texts: list[str]) -> None:
+    found = translator.translate(texts)
+    assert found == [translator.translate(text) for text in texts]
+    assert translator.translate(texts[::-1]) == found[::-1]
+    for text in found:
+        text.encode("utf-8")
+
+
+def test_halves_of_characters_are_joined_or_replaced(translator: Translator) -> None:
+    broken = ["Ein \ud83d Satz.", "\udc80", "Ein Satz. \udfff\ud800 Noch einer.", "Ein \ud83d\ude00 Satz."]
+    whole = ["Ein \ufffd Satz.", "\ufffd", "Ein Satz. \ufffd\ufffd Noch einer.", "Ein \U0001f600 Satz."]
+    assert translator.translate(broken) == translator.translate(whole)
+    translator.candidates(broken, translator.how())
+    translator.trace(broken[0])
+
+
+def test_control_characters_are_never_emitted(translator: Translator) -> None:
+    """By a model whose favourite pieces are bytes of control characters, and a few letters."""
+    latent, tokenizer = copy.deepcopy(translator.latent), translator.tokenizer
+    assert latent is not None
+    pieces = [*(f"<0x{ord(control):02X}>" for control in "\n\r\t\0\x7f"), *"aeio"]
+    ids = [id_ for id_, piece in enumerate(tokenizer.pieces(range(tokenizer.size))) if piece in pieces]
+    assert len(ids) == len(pieces)
+    with torch.no_grad():
+        latent.embedding.weight[ids] *= 20 / latent.embedding.weight[ids].norm(dim=1, keepdim=True)
+    forced = Translator(tokenizer, translator.rules, latent=latent)
+    texts = ["Ein Satz steht hier.", "Wir haben 1100 Bücher gelesen!", "Noch einer, und noch einer.", "Dort."]
+    how = forced.how(method="prior", samples=4, rerank="decoder")
+    found = [one for some in forced.candidates(texts, how) for one in some]
+    raw = tokenizer.decode([one.ids for one in found])
+    assert set("\n\r\taei") <= set("".join(raw))
+    for one, decoded in zip(found, raw, strict=True):
+        assert not any(unicodedata.category(character).startswith("C") for character in one.text)
+        assert len(one.text.splitlines()) <= 1
+        assert one.text == one.text.strip()
+        assert set(one.text) - {" "} == set(decoded) - set(" \n\r\t\0\x7f")
+    for text in forced.translate(texts):
+        assert text.isprintable()
+
+
+@pytest.mark.parametrize("text", ["a\nb", "\na\r\n", "a\x85b", "a\u2028b\u2029", "\x1b[31m", "a\u200b\x00 b", "\n"])
+def test_what_is_spelt_in_bytes_is_put_in_order(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (ids,) = translator.tokenizer.encode([text])
+    assert translator.tokenizer.decode([ids]) == [text]
+    monkeypatch.setattr(Engine, "best", lambda *_: [Candidate(ids[:-1], ids[:-1], 0.0)])
+    assert translator.translate("Ein Satz.") == plain(text) != text
+
+
+# Choices.
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_choice_that_does_not_exist_is_named(translator: Translator) -> None:
+    for call in (translator.how, lambda **choices: translator.translate("Ein Satz.", **choices)):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'stepz'"):
+            call(stepz=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'stepz'"):
+        translator.trace("Ein Satz.", stepz=1)
+    with pytest.raises(UserError, match="method scores: expected one of prior, delta"):
+        translator.translate("", method="scores")
+    with pytest.raises(UserError, match="6 candidates need a rerank"):
+        translator.translate([], lengths=2, samples=3)
+
+
+def test_what_this_translator_cannot_do_is_refused(translator: Translator) -> None:
+    rest = (translator.tokenizer, translator.rules)
+    assert translator.methods == ["prior", "delta", "score", "energy", "teacher"]
+    assert translator.how().method == "score"
+    assert translator.how(rerank="teacher").rerank == "teacher"
+
+    latent = Translator(*rest, latent=translator.latent, fields={"energy": translator.fields["energy"]})
+    assert latent.methods == ["prior", "delta", "energy"]
+    assert latent.how(steps=3) == How("energy", 3)
+    with pytest.raises(UserError, match="method score: this model has only prior, delta, energy"):
+        latent.translate("Ein Satz.", method="score")
+    with pytest.raises(UserError, match="rerank teacher: this model has no teacher; decoder, elbo and marginal need"):
+        latent.how(samples=2, rerank="teacher")
+
+    teacher = Translator(*rest, teacher=translator.teacher)
+    assert teacher.methods == ["teacher"]
+    assert teacher.how() == How("teacher")
+    assert teacher.translate("Ein Satz.") == translator.translate("Ein Satz.", method="teacher")
+    for method in ("prior", "delta", "score", "energy"):
+        with pytest.raises(UserError, match=f"method {method}: this model has only teacher"):
+            teacher.how(method=method)
+    for one in (teacher, translator):
+        with pytest.raises(UserError, match="no refinement steps in what the teacher does"):
+            one.trace("Ein Satz.", method="teacher")
+
+
+def test_choices_reach_the_search(translator: Translator) -> None:
+    text = "Ein kleiner Satz steht hier, und noch einer dort."
+    names: list[dict[str, Any]] = [
+        {"method": "prior"},
+        {"method": "delta"},
+        {"method": "score"},
+        {"method": "energy", "steps": 2},
+        {"method": "score", "steps": 2},
+        {"method": "score", "length_bias": 0.5},
+        {"method": "prior", "remove_repeats": False, "length_bias": 0.5},
+    ]
+    assert len({translator.translate(text, **choices) for choices in names}) == len(names)
+    seeds = {translator.translate(text, method="prior", samples=9, rerank="elbo", seed=seed) for seed in range(6)}
+    assert len(seeds) > 1
+    assert translator.translate(text) == translator.translate(text, method="score", steps=1)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [{"method": "energy", "steps": 2}, {"method": "delta", "steps": 2}, SEARCH, {**SEARCH, "rerank": "marginal"}],
+    ids=lambda choices: choices["method"] + choices.get("rerank", ""),
+)
+def test_threads_do_not_disturb_each_other(translator: Translator, choices: dict[str, Any]) -> None:
+    words = ["Ein", "Satz", "steht", "hier", "und", "noch", "einer", "dort", "mit", "Büchern"]
+    texts = [" ".join(words[n % 7 :][: 1 + n % 5]) + f" {n}!{' ' * n} Dort?" for n in range(16)]
+    # Every text has white space of its own, and a seed.
+    expected = [translator.translate([text, texts[-1]], seed=n, **choices) for n, text in enumerate(texts)]
+    assert len({first for first, _ in expected}) == len(texts)
+    together = threading.Barrier(8)
+
+    def work(number: int) -> list[str]:
+        if number < 8:
+            together.wait(timeout=30)
+        return translator.translate([texts[number], texts[-1]], seed=number, **choices)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(work, range(len(texts)))) == expected
+    finally:
+        sys.setswitchinterval(interval)
+
+
+# What happened on the way.
+
+
+@pytest.mark.parametrize("rerank", ["teacher", "decoder", "elbo", "marginal"])
+def test_what_is_kept_is_one_of_the_candidates(translator: Translator, rerank: str) -> None:
+    texts = ["Ein Satz.", "Noch einer!", "Wir haben 1100 Bücher gelesen und noch eins.", "Dort"]
+    how = translator.how(method="score", lengths=3, samples=4, rerank=rerank)
+    found = translator.candidates(texts, how)
+    assert [len(some) for some in found] == [how.candidates] * len(texts)
+    listed = translator.engine.all(translator.tokenizer.encode(texts), how)
+    kept = translator.translations(texts, how)
+    for some, (_, best), one in zip(found, listed, kept, strict=True):
+        assert some[best] == one
+        assert len({candidate.text for candidate in some}) > 2
+    assert any(best for _, best in listed)
+
+
+def test_candidates_are_those_of_the_first_sentence_and_none_of_nothing(translator: Translator) -> None:
+    how = translator.how(**SEARCH)
+    nothing, first, blank, several = translator.candidates(["", "Ein Satz.", "\n", "Ein Satz. Noch einer!"], how)
+    assert nothing == blank == []
+    assert first == several
+    assert len(first) == how.candidates
+    assert translator.candidates([], how) == []
+
+
+def memory_of(model: LatentModel, source: list[int]) -> tuple[Memory, Memory]:
+    """What prior and decoder attend to."""
+    encoded = model.encode(Tokens.padded([source]))
+    return model.prior_stack.remember(encoded), model.decoder_stack.remember(encoded)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"method": "prior", "steps": 3},
+        {"method": "delta", "steps": 3},
+        {"method": "energy", "steps": 2},
+        {"method": "score", "steps": 2, "length_bias": 0.3},
+        {**SEARCH, "steps": 2},
+        {"method": "delta", "steps": 2, "lengths": 4, "samples": 3, "rerank": "decoder"},
+    ],
+    ids=lambda choices: choices["method"] + choices.get("rerank", ""),
+)
+def test_a_trace_is_what_happened(translator: Translator, choices: dict[str, Any]) -> None:
+    model, text = translator.latent, "Wir haben 1100 Bücher gelesen. Noch einer!"
+    assert model is not None
+    sentences, how = ["Wir haben 1100 Bücher gelesen.", "Noch einer!"], translator.how(**choices)
+    traces = translator.trace(text, **choices)
+    kept = translator.translations(sentences, how)
+    for trace, one, ids in zip(traces, kept, translator.tokenizer.encode(sentences), strict=True):
+        assert trace.source == ids
+        assert [step.number for step in trace.steps] == list(range(how.steps + 1 if how.moves else 1))
+        assert without_special(trace.steps[-1].ids) == one.ids == trace.candidates[trace.best].decoded
+        assert plain(translator.tokenizer.decode([trace.candidates[trace.best].readable])[0]) == one.text
+        assert (trace.candidates, trace.best) == translator.engine.all([ids], how)[0]
+        assert len(trace.candidates) == how.candidates
+        assert trace.best == max(range(how.candidates), key=lambda n, of=trace.candidates: of[n].score)
+        for_prior, for_decoder = memory_of(model, ids)
+        length = len(trace.steps[0].z)
+        layout = Layout.of_lengths(torch.tensor([length]), length)
+        for step in trace.steps:
+            z = torch.tensor([step.z], dtype=torch.float64)
+            scores = torch.log_softmax(model.logits(model.decode(z, layout, for_decoder)), -1)[0]
+            assert step.ids == scores.argmax(-1).tolist()
+            assert step.log_probs == pytest.approx(scores.max(-1).values.tolist(), abs=1e-9)
+            assert max(step.log_probs) <= 0
+        sample = trace.best % how.samples
+        noise = translator.engine.noise(how)[sample, :length] if sample else torch.zeros(length, DIM)
+        prior = model.prior(layout, for_prior)
+        start = torch.tensor([trace.steps[0].z], dtype=torch.float64)
+        torch.testing.assert_close(start, prior.mean + prior.std * noise, rtol=0, atol=1e-9)
+    if how.candidates > 1:
+        assert any(trace.best % how.samples for trace in traces)
+
+
+def test_a_step_of_a_trace_is_a_translation_with_fewer_steps(translator: Translator) -> None:
+    text = "Wir haben 1100 Bücher gelesen."
+    for method in ("delta", "score", "energy"):
+        (trace,) = translator.trace(text, method=method, steps=4)
+        for step in trace.steps:
+            (one,) = translator.translations([text], translator.how(method=method, steps=step.number))
+            assert without_special(step.ids) == one.ids
+        assert len({tuple(step.ids) for step in trace.steps}) > 2
+
+
+def test_a_trace_ends_where_an_adaptive_search_does(translator: Translator) -> None:
+    latent = copy.deepcopy(translator.latent)
+    assert latent is not None
+    with torch.no_grad():
+        latent.posterior_head.weight *= 0.1  # steps then depend little on where they start
+    settled = Translator(translator.tokenizer, translator.rules, latent=latent)
+    (trace,) = settled.trace("Ein Satz.", method="delta", steps=40, adaptive=True)
+    assert 3 < len(trace.steps) < 41
+    (fixed,) = settled.trace("Ein Satz.", method="delta", steps=len(trace.steps) - 1)
+    assert fixed == trace
+
+
+def test_a_trace_of_nothing_is_empty(translator: Translator) -> None:
+    assert translator.trace("") == translator.trace(" \n") == []

@@ -1,0 +1,379 @@
+"""Evaluation of models that know nothing: what is measured, what is written down, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from sacrebleu import BLEU
+from typer.testing import CliRunner, Result
+
+import latentmt
+from latentmt.bundle import BundleConfig, save_bundle
+from latentmt.cli import app
+from latentmt.data.numbers import Sizes, write_numbers
+from latentmt.errors import UserError
+from latentmt.files import sha256
+from latentmt.infer.engine import BATCH_TOKENS
+from latentmt.infer.how import How
+from latentmt.infer.translator import LONGEST, Translation, Translator
+from latentmt.measure import evaluate as module
+from latentmt.measure.evaluate import EvalSet, Wanted, evaluate, show_evaluation, ways_of, write_evaluation
+from latentmt.measure.oracle import best_candidates
+from latentmt.measure.quality import measure
+from latentmt.models.fields import FieldConfig, make_field
+from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.pipeline import prepare_corpus
+from latentmt.recipe import load_recipe
+
+RECIPE = """
+data:
+  languages: [de, en]
+  train: [{source: [train.de], target: [train.en]}]
+  dev: {source: [dev.de], target: [dev.en]}
+  tokenizer: {vocabulary: 400}
+"""
+SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
+LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=4)
+TEACHER = TeacherConfig(**SIZE, encoder_layers=1)
+SEARCH: dict[str, Any] = {"lengths": 2, "samples": 2, "rerank": "decoder"}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus, a test set with an empty line and a line of two sentences, and random models for it."""
+    folder = tmp_path_factory.mktemp("numbers")
+    write_numbers(folder, Sizes(train=300, dev=10, test=10), seed=1)
+    (folder / "recipe.yaml").write_text(RECIPE)
+    corpus, _ = prepare_corpus(load_recipe(folder), folder, folder)
+    for name in ("test.de", "test.british.en", "test.american.en"):
+        lines = (folder / name).read_text().splitlines()
+        lines[3], lines[5] = "", f"{lines[5]} {lines[6]}"
+        (folder / name).write_text("\n".join(lines) + "\n")
+    torch.manual_seed(1)
+    latent, teacher = LatentModel(LATENT, corpus.tokenizer.size), Teacher(TEACHER, corpus.tokenizer.size)
+    with torch.no_grad():
+        latent.length_head.weight.mul_(0.1)
+        latent.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
+    facts: dict[str, Any] = {"languages": corpus.manifest.languages, "rules": corpus.manifest.rules}
+    save_bundle(folder / "latent", BundleConfig(**facts, latent=LATENT), corpus.tokenizer, latent.state_dict())
+    save_bundle(folder / "teacher", BundleConfig(**facts, teacher=TEACHER), corpus.tokenizer, teacher.state_dict())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translator(work: Path) -> Translator:
+    """With a score, too, that moves latents about."""
+    loaded = Translator.load(work)
+    torch.manual_seed(2)
+    score = make_field(FieldConfig(kind="score", **SIZE), LATENT).eval().requires_grad_(False)
+    torch.nn.init.normal_(score.head.weight)
+    assert loaded.latent is not None
+    return Translator(
+        loaded.tokenizer,
+        loaded.rules,
+        latent=loaded.latent,
+        fields={"score": score},
+        teacher=loaded.teacher,
+        fingerprints={"latent": "abc", "score": "def"},
+    )
+
+
+@pytest.fixture(scope="module")
+def texts(work: Path) -> EvalSet:
+    return EvalSet.read(work / "test.de", [work / "test.british.en", work / "test.american.en"])
+
+
+def names(translator: Translator, **wanted: Any) -> list[str]:
+    return [str(how) for how in ways_of(translator, Wanted(**wanted))]
+
+
+def test_which_ways_there_are(translator: Translator) -> None:
+    both = ["delta-1", "delta-4", "score-1", "score-4"]
+    assert names(translator) == ["L=0", *both, "teacher beam 1", "teacher beam 4"]
+    assert names(translator, methods=["score"]) == ["score-1", "score-4"]
+    assert names(translator, methods=["score", "prior"], steps=[2]) == ["score-2", "L=0"]
+    assert names(translator, methods=["delta", "prior"], steps=[0, 3, 3]) == ["L=0", "delta-3"]
+    assert ways_of(translator, Wanted(steps=[0]))[0] == How(method="prior", steps=0)
+    assert names(translator, methods=["delta", "prior"], length_bias=0.1) == [
+        "delta-1 length +10%",
+        "delta-4 length +10%",
+        "L=0 length +10%",
+    ]
+
+
+def test_several_candidates_are_one_way_more_for_each_method(translator: Translator) -> None:
+    assert names(translator, steps=[4, 1], **SEARCH) == [
+        *("L=0", "delta-4", "delta-1", "delta-4 2×2 by decoder"),
+        *("score-4", "score-1", "score-4 2×2 by decoder"),
+        *("teacher beam 1", "teacher beam 4"),
+    ]
+    search = ways_of(translator, Wanted(methods=["score"], seed=3, length_bias=0.1, **SEARCH))[-1]
+    assert search == How(method="score", steps=1, seed=3, length_bias=0.1, **SEARCH)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"methods": ["energy"]}, "method energy: this model has only prior, delta, score, teacher"),
+        ({"steps": [-1]}, "steps -1: expected 0 to 1000"),
+        ({"lengths": 0}, "lengths 0: expected 1 to 101"),
+        ({"lengths": 2}, "2 candidates need a rerank to choose between them: teacher, decoder, elbo, marginal"),
+        ({"rerank": "elbo"}, "rerank elbo: there is only one candidate to choose from"),
+        ({"oracle": True}, "oracle: there is only one candidate to choose from; ask for several lengths or samples"),
+        ({"methods": ["prior", "teacher"], **SEARCH}, "several lengths or samples are for the methods that refine"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(translator: Translator, wanted: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        names(translator, **wanted)
+
+
+def test_a_teacher_that_is_not_there_cannot_choose(translator: Translator) -> None:
+    alone = Translator(translator.tokenizer, translator.rules, latent=translator.latent)
+    with pytest.raises(UserError, match="rerank teacher: this model has no teacher"):
+        names(alone, lengths=2, rerank="teacher")
+    assert names(alone, lengths=2, rerank="elbo") == ["L=0", "delta-1", "delta-4", "delta-1 2×1 by elbo"]
+
+
+def test_all_it_takes_to_repeat_a_number(translator: Translator, texts: EvalSet, work: Path) -> None:
+    wanted = Wanted(seed=2, oracle=True, **SEARCH)
+    tree = evaluate(translator, texts, wanted).tree()
+    results = tree["results"]
+    ways = {str(how): how for how in ways_of(translator, wanted)}
+    assert set(results) == {*ways, "delta-1 2×2 by oracle", "score-1 2×2 by oracle"}
+    files = [work / name for name in ("test.de", "test.british.en", "test.american.en")]
+    for name, how in ways.items():
+        done = translator.translations(texts.sources, how)
+        quality = measure([one.text for one in done], [one.ids for one in done], texts.references)
+        assert results[name] == asdict(quality) | {
+            "how": asdict(how),
+            "oracle": None,
+            "sentences": 10,
+            "files": {str(path): sha256(path) for path in files},
+            "models": {"latent": "abc", "score": "def"},
+            "device": "cpu",
+            "dtype": "float32",
+            "batch": BATCH_TOKENS,
+            "versions": {"latentmt": latentmt.__version__, "torch": torch.__version__},
+            "lines_at_once": module.TOGETHER // how.candidates,
+        }
+        assert How(**results[name]["how"]) == how
+    oracle = results["score-1 2×2 by oracle"]
+    assert oracle["how"] == results["score-1 2×2 by decoder"]["how"]
+    assert oracle["oracle"].startswith("nrefs:2|case:mixed|eff:yes|tok:13a|")
+    assert tree["comparisons"] == []
+    assert json.loads(json.dumps(tree)) == tree
+
+
+def test_what_is_shown_and_written(translator: Translator, texts: EvalSet, tmp_path: Path) -> None:
+    found = evaluate(translator, texts, Wanted(methods=["prior", "delta"], steps=[1], compare=[("delta-1", "L=0")]))
+    shown = io.StringIO()
+    show_evaluation(found, Console(file=shown, width=90))
+    *lines, last = shown.getvalue().splitlines()
+    assert json.loads(last) == found.tree()
+    quality = found.rows["L=0"].quality
+    (row,) = ([cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│ L=0" in line)
+    scores = [f"{score.value:.2f}" for score in (quality.bleu, quality.bleu_lc_intl, quality.chrf)]
+    assert row == [
+        "L=0",
+        *scores,
+        "10.0%",
+        f"{quality.repeats:.2%}",
+        f"{quality.length:.3f}",
+    ]  # the empty line is right
+    for signature in (quality.bleu.signature, quality.bleu_lc_intl.signature, quality.chrf.signature):
+        assert sum(signature in line for line in lines) == 1
+    (comparison,) = found.tree()["comparisons"]
+    assert (comparison["of"], comparison["against"]) == ("delta-1", "L=0")
+    assert lines[-1].startswith(f"delta-1 against L=0: {comparison['difference']:+.2f} BLEU, 95% between ")
+    assert f"p = {comparison['p']:.3f} ({comparison['signature']})" in lines[-1]
+    write_evaluation(found, tmp_path / "results.json")
+    assert json.loads((tmp_path / "results.json").read_text()) == found.tree()
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_progress_by_parts_that_change_nothing(
+    translator: Translator, texts: EvalSet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = Wanted(methods=["delta"], steps=[1], oracle=True, **SEARCH)
+    whole = evaluate(translator, texts, wanted)
+    told = capsys.readouterr().err
+    for name in ("delta-1", "delta-1 2×2 by decoder", "delta-1 2×2 by oracle"):
+        assert f"{name}: 10 of 10 sentences (" in told
+    monkeypatch.setattr(module, "TOGETHER", 12)
+    parts: list[int] = []
+    translations = translator.translations
+
+    def counted(part: Sequence[str], how: How) -> list[Translation]:
+        parts.append(len(part))
+        return translations(part, how)
+
+    monkeypatch.setattr(translator, "translations", counted)
+    by_parts = evaluate(translator, texts, wanted)
+    assert parts == [10, 3, 3, 3, 1]
+    assert {name: row.texts for name, row in by_parts.rows.items()} == {n: row.texts for n, row in whole.rows.items()}
+
+
+def test_names_to_compare(translator: Translator, texts: EvalSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translator, "translations", None)  # it is refused before anything is translated
+    wanted = {"methods": ["delta", "prior"], "steps": [1]}
+    with pytest.raises(UserError, match="compare score-1: not measured here; what is: delta-1, L=0"):
+        evaluate(translator, texts, Wanted(**wanted, compare=[("L=0", "score-1")]))
+    with pytest.raises(UserError, match="what is: delta-1, delta-1 2×2 by decoder, L=0, delta-1 2×2 by oracle"):
+        evaluate(translator, texts, Wanted(**wanted, **SEARCH, oracle=True, compare=[("L=1", "L=0")]))
+
+
+def test_the_oracle_by_hand() -> None:
+    candidates = [
+        ["a b c", "the cat sat on a mat", "the cat sat on the mat", "the cat sat on the mat"],
+        ["no", "nein", "yes"],
+        ["x", "y"],
+        ["colour it", "color it"],
+    ]
+    references = [["the cat sat on the mat", "yes", "z", "color it"], ["a cat sat", "yeah", "z", "colour it"]]
+    assert best_candidates(candidates, references).best == [2, 2, 0, 0]
+    assert best_candidates(candidates, references[:1]).best == [2, 2, 0, 1]
+    assert best_candidates(candidates, references[:1]).signature.startswith("nrefs:1|")
+
+
+def average(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    metric = BLEU(effective_order=True)
+    return sum(metric.sentence_score(t, list(r)).score for t, *r in zip(texts, *references, strict=True)) / len(texts)
+
+
+def test_nobody_chooses_better_than_the_oracle() -> None:
+    rng = random.Random(1)
+    words = ["one", "two", "three", "four"]
+    references = [[" ".join(rng.choices(words, k=5)) for _ in range(30)] for _ in range(2)]
+    candidates = [[" ".join(rng.choices(words, k=rng.randint(0, 7))) for _ in range(6)] for _ in range(30)]
+    choice = best_candidates(candidates, references)
+    best = average([each[i] for each, i in zip(candidates, choice.best, strict=True)], references)
+    for fixed in range(6):
+        assert best > average([each[fixed] for each in candidates], references)
+
+
+def test_the_oracles_row(translator: Translator, texts: EvalSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made of candidates where they are better, and of what was kept elsewhere."""
+    right, other = texts.references
+
+    def translations(part: Sequence[str], how: How) -> list[Translation]:
+        return [Translation("" if not text else "something else", [7, 7]) for text in part]
+
+    def candidates(part: Sequence[str], how: How) -> list[list[Translation]]:
+        places = [texts.sources.index(text) for text in part]
+        tries = [["quite wrong", right[i] if i % 2 else "wrong", other[i]] for i in places]
+        return [[Translation(text, [5, 6]) for text in each] for each in tries]
+
+    monkeypatch.setattr(translator, "translations", translations)
+    monkeypatch.setattr(translator, "candidates", candidates)
+    rows = evaluate(translator, texts, Wanted(methods=["delta"], steps=[1], oracle=True, **SEARCH)).rows
+    kept, oracle = rows["delta-1 2×2 by decoder"], rows["delta-1 2×2 by oracle"]
+    assert texts.sources[3] == ""
+    assert oracle.texts == [right[i] if i % 2 else other[i] for i in range(10)]
+    assert oracle.quality.exact == 1.0
+    assert oracle.quality.repeats == pytest.approx(1 / 20)  # of the empty line, which was kept
+    assert kept.quality.exact == 0.1
+    assert kept.quality.repeats == 0.5
+
+
+def test_a_searched_row_is_never_above_its_oracle(translator: Translator, texts: EvalSet) -> None:
+    rows = evaluate(translator, texts, Wanted(methods=["score"], steps=[1], oracle=True, **SEARCH)).rows
+    kept, oracle = (average(rows[f"score-1 2×2 by {who}"].texts, texts.references) for who in ("decoder", "oracle"))
+    assert oracle >= kept
+    sizes = [len(ids) for ids in translator.tokenizer.encode(texts.sources)]
+    single = [i for i in range(10) if i not in (3, 5) and sizes[i] <= LONGEST]  # what is translated as one sentence
+    assert len(single) > 5
+    found = translator.candidates([texts.sources[i] for i in single], rows["score-1 2×2 by oracle"].how)
+    for i, each in zip(single, found, strict=True):
+        assert rows["score-1 2×2 by oracle"].texts[i] in {one.text for one in each}
+
+
+def test_unequal_files(tmp_path: Path) -> None:
+    for name, count in (("de", 1200), ("en", 1199), ("fr", 1200), ("none", 0)):
+        (tmp_path / name).write_text("\n" * count)
+    with pytest.raises(UserError) as refused:
+        EvalSet.read(tmp_path / "de", [tmp_path / "fr", tmp_path / "en"])
+    counts = f"{tmp_path}/de: 1,200 lines, {tmp_path}/fr: 1,200 lines, {tmp_path}/en: 1,199 lines"
+    assert str(refused.value) == f"{counts}; they must be equally many"
+    with pytest.raises(UserError, match="none: no lines"):
+        EvalSet.read(tmp_path / "none", [tmp_path / "none"])
+    assert len(EvalSet.read(tmp_path / "de", [tmp_path / "fr"]).sources) == 1200
+
+
+def test_lines_of_nothing(translator: Translator, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n  \n\n")
+    texts = EvalSet.read(tmp_path / "empty", [tmp_path / "empty"])
+    rows = evaluate(translator, texts, Wanted(steps=[1], oracle=True, compare=[("L=0", "delta-1")], **SEARCH)).rows
+    for row in rows.values():
+        assert row.texts == ["", "  ", ""]
+        assert row.quality.exact == 1.0
+        assert row.quality.length == 1.0
+
+
+def command(work: Path, *options: object, ref: str = "test.british.en") -> Result:
+    files = ("--model", work, "--src", work / "test.de", "--ref", work / ref, "--device", "cpu")
+    return CliRunner().invoke(app, ["evaluate", *map(str, files + options)])
+
+
+def test_the_command(work: Path, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "results.json"
+    search = ("--lengths", 2, "--samples", 2, "--rerank", "teacher", "--seed", 5, "--length-bias", 0.1, "--oracle")
+    methods = ("--method", "delta", "--method", "prior", "--steps", 2, "--steps", 1)
+    result = command(
+        work,
+        *methods,
+        *search,
+        "--compare",
+        "delta-2 length +10%",
+        "L=0 length +10%",
+        "--json",
+        path,
+        "--ref",
+        work / "test.american.en",
+    )
+    assert result.exit_code == 0, result.output
+    tree = json.loads(result.stdout.splitlines()[-1])
+    assert json.loads(path.read_text()) == tree
+    names = ("delta-2", "delta-1", "delta-2 2×2 by teacher", "delta-2 2×2 by oracle", "L=0")
+    assert list(tree["results"]) == [f"{name} length +10%" for name in names]
+    searched = tree["results"]["delta-2 2×2 by teacher length +10%"]
+    assert searched["how"] | {"seed": 5, "length_bias": 0.1, "lengths": 2, "samples": 2} == searched["how"]
+    assert searched["bleu"]["signature"].startswith("nrefs:2|")
+    assert set(searched["models"]) == {"latent", "teacher"}
+    assert len(searched["files"]) == 3
+    assert tree["comparisons"][0]["of"] == "delta-2 length +10%"
+
+
+def test_the_command_with_nothing_but_files(work: Path) -> None:
+    result = command(work)
+    assert result.exit_code == 0, result.output
+    results = json.loads(result.stdout.splitlines()[-1])["results"]
+    assert list(results) == ["L=0", "delta-1", "delta-4", "teacher beam 1", "teacher beam 4"]
+
+
+def test_mistakes_are_found_before_the_work(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Translator, "translations", None)
+    for options, message in (
+        (("--compare", "L=0", "score-1"), "compare score-1: not measured here; what is: L=0, delta-1, delta-4, "),
+        (("--json", work), "a folder, not a file"),
+        (("--json", work / "test.de" / "x.json"), "is needed as a folder, but there is a file"),
+        (("--method", "score"), "method score: this model has only prior, delta, teacher"),
+        (("--oracle",), "oracle: there is only one candidate"),
+    ):
+        result = command(work, *options)
+        assert isinstance(result.exception, UserError)
+        assert message in str(result.exception)
+    result = command(work, ref="train.en")
+    assert str(result.exception).endswith(
+        "test.de: 10 lines, " + f"{work}/train.en: 300 lines; they must be equally many"
+    )

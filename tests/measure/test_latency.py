@@ -1,0 +1,335 @@
+"""Speeds: what is said about times is right, and every way of a model is measured. Not how fast they are."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from latentmt.bundle import BundleConfig, save_bundle
+from latentmt.cli import app
+from latentmt.data.normalise import TextRules
+from latentmt.data.tokenizer import EOS, Tokenizer, TokenizerConfig, train_tokenizer
+from latentmt.errors import UserError
+from latentmt.infer.engine import Engine
+from latentmt.infer.how import How
+from latentmt.infer.translator import Translator
+from latentmt.measure import latency
+from latentmt.measure.evaluate import Wanted
+from latentmt.measure.latency import choose_ways, measure_speed, parse_batches, read_source, show_speed, windows
+from latentmt.measure.timing import (
+    Crossover,
+    Rate,
+    Speed,
+    baseline_of,
+    crossovers,
+    length_group,
+    overtakes,
+    percentile,
+    summary,
+)
+from latentmt.models.fields import FieldConfig
+from latentmt.models.latent import LENGTH_LIMIT, LatentConfig
+from latentmt.models.teacher import TeacherConfig
+
+SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2}
+COMMON: dict[str, Any] = {"languages": ("de", "en"), "rules": (TextRules(), TextRules())}
+LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
+CONFIGS = {
+    "latent": BundleConfig(**COMMON, latent=LATENT),
+    "score": BundleConfig(**COMMON, latent=LATENT, field=FieldConfig(kind="score", **SIZE)),
+    "teacher": BundleConfig(**COMMON, teacher=TeacherConfig(**SIZE, encoder_layers=1)),
+}
+SOURCE = """Ein Satz.
+
+Ein kleiner Satz. Noch ein kleiner Satz!
+\u200b \t
+Ein sehr, sehr, sehr kleiner, aber doch ein wenig längerer Satz.
+Satz
+Dieser hier wird nicht mehr gelesen.
+"""
+
+milliseconds = st.floats(0.01, 1e4)
+
+
+@given(st.lists(milliseconds, min_size=1, max_size=40), st.floats(0, 1))
+def test_percentiles_are_numpys(values: list[float], share: float) -> None:
+    assert percentile(values, share) == pytest.approx(float(np.quantile(values, share)))
+
+
+@given(st.lists(st.tuples(milliseconds, st.integers(1, 200)), min_size=1, max_size=40), milliseconds)
+def test_a_summary_is_numpys(measured: list[tuple[float, int]], base: float) -> None:
+    times, tokens = [one[0] for one in measured], [one[1] for one in measured]
+    found = summary(times, tokens, [base])
+    assert found.count == len(times)
+    assert [found.p50, found.p90, found.p99] == pytest.approx(list(np.percentile(times, [50, 90, 99])))
+    assert [found.mean, found.std] == pytest.approx([np.mean(times), np.std(times)], abs=1e-6)
+    assert found.speedup == pytest.approx(base / np.median(times))
+    for name, p50 in found.p50_by_tokens.items():
+        group = [time for time, count in measured if length_group(count) == name]
+        assert p50 == pytest.approx(float(np.median(group)))
+
+
+def test_texts_are_grouped_by_length() -> None:
+    edges = [1, 8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 64, 65, 1000]
+    names = ["1-8", "9-16", "17-24", "25-32", "33-48", "49-64", "65+"]
+    assert [length_group(tokens) for tokens in edges] == [name for name in names for _ in range(2)]
+    found = summary([5.0, 1.0, 4.0, 2.0], [30, 3, 70, 8], [6.0])
+    assert list(found.p50_by_tokens.items()) == [("1-8", 1.5), ("25-32", 5.0), ("65+", 4.0)]
+    assert (found.p50, found.speedup) == (3.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "other", "batch"),
+    [
+        ({1: 1.0, 8: 20.0, 64: 90.0}, {1: 9.0, 8: 30.0, 64: 50.0}, 64),
+        ({64: 90.0, 8: 40.0, 1: 1.0}, {64: 95.0, 1: 9.0, 8: 30.0}, 8),
+        ({1: 9.5}, {1: 9.0}, 1),
+        ({1: 9.0, 2: 9.0}, {1: 9.0, 2: 9.5}, None),
+    ],
+)
+def test_where_a_teacher_overtakes(teacher: dict[int, float], other: dict[int, float], batch: int | None) -> None:
+    assert overtakes(teacher, other) == batch
+
+
+def speed(how: How, rates: dict[int, float], graphed: bool = False) -> Speed:
+    name = f"{how}{', graphed' if graphed else ''}"
+    timing = summary([1.0], [1], [1.0])
+    return Speed(name, how, graphed, timing, None, [Rate(batch, rate) for batch, rate in rates.items()])
+
+
+def test_teachers_are_held_against_the_default_way_in_the_same_form() -> None:
+    greedy, beam = How("teacher", beam=1), How("teacher", beam=4)
+    search = How("score", 1, lengths=2, rerank="decoder")
+    speeds = [
+        speed(How("prior", 0), {1: 999.0, 2: 999.0}),
+        speed(How("delta", 1), {1: 1.0, 2: 1.0}),
+        speed(How("score", 4), {1: 2.0, 2: 2.0}),
+        speed(How("score", 1), {1: 8.0, 2: 9.0}),
+        speed(search, {1: 0.5, 2: 0.5}),
+        speed(greedy, {1: 7.0, 2: 10.0}),
+        speed(beam, {1: 5.0, 2: 6.0}),
+        speed(How("score", 1), {1: 80.0, 2: 90.0}, graphed=True),
+        speed(greedy, {1: 81.0, 2: 50.0}, graphed=True),
+    ]
+    found = list(crossovers(speeds))
+    assert found == [
+        Crossover("teacher beam 1", "score-1", 2, 2),
+        Crossover("teacher beam 4", "score-1", None, 2),
+        Crossover("teacher beam 1, graphed", "score-1, graphed", 1, 2),
+    ]
+    assert [str(one) for one in found] == [
+        "teacher beam 1 overtakes score-1 at batches of 2",
+        "teacher beam 4 never overtakes score-1 (batches up to 2)",
+        "teacher beam 1, graphed overtakes score-1, graphed at batches of 1",
+    ]
+    assert list(crossovers([speeds[0], speeds[5]])) == []
+
+
+def test_what_the_others_are_compared_with() -> None:
+    ways = [How("score", 1), How("prior", 0), How("teacher", beam=1), How("teacher", beam=4)]
+    assert baseline_of(ways) == ways[3]
+    assert baseline_of(ways[:3]) == ways[1]
+    assert baseline_of(ways[:1]) == ways[0]
+
+
+@pytest.mark.parametrize(("count", "batch"), [(1, 1), (2, 5), (20, 1), (200, 1), (200, 4), (200, 256)])
+def test_batches_cycle_through_the_file(count: int, batch: int) -> None:
+    found = windows(count, batch)
+    assert len(found) >= 3
+    assert all(len(window) == batch for window in found)
+    assert all(after == (before + 1) % count for window in found for before, after in itertools.pairwise(window))
+    assert {number for window in found for number in window} <= set(range(count))
+    assert sum(map(len, found)) >= min(count, 32)
+    if len(found) <= count:
+        assert len({window[0] for window in found}) == len(found)
+
+
+def test_batch_sizes_are_read() -> None:
+    assert parse_batches("8, 1,2,8") == [1, 2, 8]
+    for wrong in ("", "1,,2", "0", "-1", "1,two", "1.5", "4097"):
+        with pytest.raises(UserError, match=f"--batches {wrong}: expected numbers from 1 to 4096, as in 1,2,4"):
+            parse_batches(wrong)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer(["ein kleiner Satz", "a small sentence"] * 20, TokenizerConfig(vocabulary=400))
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of bundles with random weights, and source.de."""
+    folder, latent = tmp_path_factory.mktemp("model"), None
+    for kind, config in CONFIGS.items():
+        torch.manual_seed(1)
+        weights = config.network(tokenizer.size).state_dict()
+        if kind == "teacher":  # nothing but the end, or its targets would be as long as they may
+            weights["decoder_stack.norm.weight"].zero_()
+            weights["decoder_stack.norm.bias"].copy_(weights["embedding.weight"][EOS])
+        if kind == "latent":  # targets as long as their sources
+            weights["length_head.weight"].zero_()
+            weights["length_head.bias"][LENGTH_LIMIT] = 1.0
+        about = save_bundle(folder / kind, config, tokenizer, weights, latent=latent if kind == "score" else None)
+        latent = about.fingerprint if kind == "latent" else latent
+    (folder / "source.de").write_text(SOURCE)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _soon_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "LEAST_SECONDS", 0.0)
+
+
+def test_texts_are_read_as_they_are_translated(model: Path) -> None:
+    translator = Translator.load(model)
+    source = read_source(translator, model / "source.de", 4)
+    assert [text.text for text in source.texts] == [SOURCE.splitlines()[line] for line in (0, 2, 4, 5)]
+    assert [len(text.sentences) for text in source.texts] == [1, 2, 1, 1]
+    assert source.texts[3].sentences == translator.tokenizer.encode(["Satz"])
+    assert source.texts[1].tokens == sum(
+        map(len, translator.tokenizer.encode(["Ein kleiner Satz.", "Noch ein kleiner Satz!"]))
+    )
+    assert len(source.files[str(model / "source.de")]) == 64
+
+
+def test_every_way_is_measured(model: Path, tmp_path: Path) -> None:
+    translator = Translator.load(model)
+    ways = choose_ways(translator, Wanted(steps=[1, 2], lengths=2, samples=2), ["teacher", "decoder"])
+    source = read_source(translator, model / "source.de", 4)
+    before = translator.engine
+    report = measure_speed(translator, source, ways, [1, 2])
+    assert translator.engine is before
+    shown = io.StringIO()
+    show_speed(report, Console(file=shown, width=110), tmp_path / "speed.json")
+    *text, last = shown.getvalue().splitlines()
+    tree = json.loads(last)
+    assert tree == json.loads((tmp_path / "speed.json").read_text()) == asdict(report)
+
+    names = ["L=0", "delta-1", "delta-2", "delta-1 2×2 by teacher", "score-1", "score-2", "score-1 2×2 by teacher"]
+    names += ["teacher beam 1", "teacher beam 4", "delta-1 2×2 by decoder", "score-1 2×2 by decoder"]
+    assert [speed["name"] for speed in tree["results"]] == names
+    assert (tree["texts"], tree["sentences"], tree["baseline"]) == (4, 5, "teacher beam 4")
+    assert (tree["dtype"], tree["threads"], tree["torch"]) == ("float32", 1, torch.__version__)
+    assert tree["device"].startswith("cpu (")
+    assert tree["models"] == translator.fingerprints
+    for speed in tree["results"]:
+        assert set(speed["how"]) == {field.name for field in fields(How)}
+        assert speed["graphed"] is False
+        assert (speed["text"]["count"], speed["model"]["count"]) == (4, 3)
+        for timing in (speed["text"], speed["model"]):
+            assert 0 < timing["p50"] <= timing["p90"] <= timing["p99"]
+            assert min(timing["mean"], timing["speedup"], *timing["p50_by_tokens"].values()) > 0
+        assert [rate["batch"] for rate in speed["rates"]] == [1, 2]
+        assert all(rate["sentences_per_second"] > 0 for rate in speed["rates"])
+    assert [one["teacher"] for one in tree["crossovers"]] == ["teacher beam 1", "teacher beam 4"]
+    titles = ["Text to text, ms", "Ids to ids, ms", "Text to text, p50 in ms by source tokens", "Sentences a second"]
+    assert all(any(line.startswith(title) for line in text) for title in titles)
+    assert sum("overtakes score-1" in line for line in text) == 2
+
+
+def test_ways_take_turns_on_the_same_sentences(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every way gets the same work, and no two of them share what an engine has recorded."""
+    translator, asked = Translator.load(model), []
+    best = Engine.best
+
+    def noted(engine: Engine, sentences: Any, how: How) -> Any:
+        asked.append((id(engine), str(how), [len(sentence) for sentence in sentences]))
+        return best(engine, sentences, how)
+
+    monkeypatch.setattr(Engine, "best", noted)
+    monkeypatch.setattr(latency, "_TURN", 2)
+    source = read_source(translator, model / "source.de", 4)
+    ways = choose_ways(translator, Wanted(methods=["prior", "teacher"]), [])
+    measure_speed(translator, source, ways, [2])
+    each = [[lengths for _, name, lengths in asked if name == str(how)] for how in ways]
+    assert each[0] == each[1] == each[2]
+    assert len({(engine, name) for engine, name, _ in asked}) == len({engine for engine, _, _ in asked}) == len(ways)
+    order = [name for _, name, _ in asked]
+    turns = [name for name, before in zip(order, [None, *order[:-1]], strict=True) if name != before]
+    first, second, third = map(str, ways)
+    warming = batches = [first, second, third]
+    # The first one ends the second turn and begins with the batches, for which all warm up once more.
+    assert turns == [*warming, first, second, third, second, third, first, second, third, *batches]
+
+
+def test_where_searches_are_recorded_both_forms_are_measured(model: Path) -> None:
+    """On a CPU nothing is really recorded."""
+    translator = Translator.load(model)
+    translator.engine = Engine(translator.engine.networks, graphed=True)
+    source = read_source(translator, model / "source.de", 2)
+    ways = choose_ways(translator, Wanted(methods=["score", "teacher"], steps=[1]), [])
+    report = measure_speed(translator, source, ways, [1])
+    names = ["score-1", "teacher beam 1", "teacher beam 4"]
+    assert [one.name for one in report.results] == [*names, *(f"{name}, graphed" for name in names)]
+    assert [one.graphed for one in report.results] == [False] * 3 + [True] * 3
+    assert [one.text.speedup for one in report.results if one.how == ways[2]] == [1.0, 1.0]
+    assert [(one.teacher, one.against) for one in report.crossovers][2] == (
+        "teacher beam 1, graphed",
+        "score-1, graphed",
+    )
+
+
+def test_texts_of_several_sentences_only(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "several.de").write_text("Ein Satz. Noch ein Satz.\n")
+    translator = Translator.load(model)
+    source = read_source(translator, tmp_path / "several.de", 9)
+    report = measure_speed(translator, source, [How("prior", 0)], [1])
+    assert report.results[0].model is None
+    assert (report.baseline, report.results[0].text.speedup, report.crossovers) == ("L=0", 1.0, [])
+    shown = io.StringIO()
+    show_speed(report, Console(file=shown, width=110))
+    assert "Ids to ids" not in shown.getvalue()
+
+
+def bench(model: Path, *arguments: object) -> Any:
+    common = ["bench", "--model", str(model), "--src", str(model / "source.de"), "--device", "cpu", "--threads", "1"]
+    return CliRunner().invoke(app, [*common, *map(str, arguments)])
+
+
+def test_the_command(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "speed.json"
+    result = bench(model, "--sentences", 2, "--method", "score", "--steps", 1, "--batches", "1,2", "--json", out)
+    assert result.exit_code == 0, result.output
+    tree = json.loads(result.stdout.splitlines()[-1])
+    assert tree == json.loads(out.read_text())
+    assert [(speed["name"], speed["text"]["count"]) for speed in tree["results"]] == [("score-1", 2)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--batches", "1,x"), "--batches 1,x: expected numbers"),
+        (("--method", "energy"), "method energy: this model has only prior, delta, score, teacher"),
+        (("--lengths", "5"), "5 candidates need a rerank"),
+        (("--lengths", "0", "--rerank", "decoder"), "lengths 0: expected 1 to"),
+        (("--rerank", "decoder"), "only one candidate"),
+        (("--method", "teacher", "--samples", "5", "--rerank", "decoder"), "for the methods that refine"),
+        (("--src", "/nowhere/source.de"), "/nowhere/source.de: no such file"),
+        (("--src", "/dev/null"), "/dev/null: there is nothing to translate"),
+        (("--json", "/"), "/: a folder, not a file"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(model: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = bench(model, *arguments)
+    assert isinstance(result.exception, UserError), result.output
+    assert message in str(result.exception)
+    assert len(str(result.exception).splitlines()) == 1
+
+
+def test_a_teacher_that_is_not_there_chooses_nothing(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "latent").symlink_to(model / "latent")
+    (tmp_path / "source.de").write_text(SOURCE)
+    result = bench(tmp_path, "--lengths", 2, "--rerank", "teacher")
+    assert "rerank teacher: this model has no teacher" in str(result.exception)

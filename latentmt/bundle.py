@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ from latentmt.errors import UserError
 from latentmt.files import make_folder, remove, sha256, sync, write_atomically
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.presets import parameter_counts, resolved
+from latentmt.models.presets import Count, parameter_counts, resolved
 from latentmt.models.teacher import Teacher, TeacherConfig
 
 FORMAT = 1
@@ -52,6 +52,8 @@ class BundleConfig(Section):
     languages: tuple[str, str]
     rules: tuple[TextRules, TextRules]
     """How source and target text are normalised."""
+    longest: Count = 64
+    """Tokens of the longest sentence it was trained on, EOS included."""
     teacher: TeacherConfig | None = None
     latent: LatentConfig | None = None
     """The latent model itself, or the one a field belongs to."""
@@ -174,11 +176,11 @@ def load_bundle(folder: Path, device: torch.device | str = "cpu", kind: Kind | N
 
 
 def _written_out(config: BundleConfig) -> BundleConfig:
-    parts = {name: getattr(config, name) for name in ("teacher", "latent", "field")}
-    return BundleConfig(
-        languages=config.languages,
-        rules=config.rules,
-        **{name: resolved(part) if part else None for name, part in parts.items()},
+    return replace(
+        config,
+        teacher=resolved(config.teacher) if config.teacher else None,
+        latent=resolved(config.latent) if config.latent else None,
+        field=resolved(config.field) if config.field else None,
     )
 
 

@@ -381,6 +381,13 @@ def _work_folder(recipe: Path, work: Path | None) -> Path:
     return work or Path("runs") / recipe_name(recipe)
 
 
+_MENDABLE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
+)
+"""Disks that are full, files that may not be written, and paths that lead nowhere."""
+
+
 def main() -> None:
     """Run the command line; turn what a user can mend into one line."""
     try:
@@ -391,7 +398,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno not in _MENDABLE:
             raise
         _fail(f"{error.filename or 'writing failed'}: {error.strerror}")
 

@@ -164,7 +164,8 @@ def _plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> _Plan:
     corpus = Corpus.load(work / ("distilled" if distilled else "corpus"))
     if distilled and corpus.manifest.sources.get("teacher") != read_format(work / "teacher").fingerprint:
         raise UserError(f"{corpus.folder}: is not by the teacher in {work / 'teacher'}; distil again")
-    texts: dict[str, Any] = {"languages": corpus.manifest.languages, "rules": corpus.manifest.rules}
+    manifest = corpus.manifest
+    texts: dict[str, Any] = {"languages": manifest.languages, "rules": manifest.rules, "longest": manifest.row_width}
     identity = {
         "corpus": corpus.manifest.fingerprint,
         "tokenizer": corpus.manifest.tokenizer,
@@ -248,7 +249,8 @@ def _validation(corpus: Corpus, *, ways: Sequence[How], **networks: Any) -> Call
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
 
     def look() -> Validation:
-        translator = Translator(corpus.tokenizer, corpus.manifest.rules, graphed=False, **networks)
+        manifest = corpus.manifest
+        translator = Translator(corpus.tokenizer, manifest.rules, longest=manifest.row_width, graphed=False, **networks)
         metrics: dict[str, float] = {}
         samples = [f"  source     {pair.source}\n  reference  {pair.target}" for pair in pairs[:SHOWN]]
         for way in ways:

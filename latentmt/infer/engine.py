@@ -38,7 +38,7 @@ class Candidate:
     readable: list[int]
     """As it is read."""
     score: float
-    """What candidates are ranked by, per token; 0 where there is only one."""
+    """What candidates are ranked by, per token; the teacher's own score where it translates; 0 without a rerank."""
 
 
 class Engine:
@@ -65,7 +65,7 @@ class Engine:
         results: list[tuple[list[Candidate], int]] = [([], 0)] * len(sentences)
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
         run = self._teacher if how.method == "teacher" else self._search
-        for group in padded_batches(lengths, max(1, BATCH_TOKENS // how.candidates)):
+        for group in padded_batches(lengths, max(1, BATCH_TOKENS // max(how.candidates, how.beam // 4))):
             with self.turn:
                 found = run([sentences[index] for index in group], how)
             for index, result in zip(group, found, strict=True):

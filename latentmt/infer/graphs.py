@@ -1,4 +1,4 @@
-"""Searches in a few fixed shapes, each recorded once and replayed: one launch a batch, and one copy each way.
+"""Searches in a few fixed shapes, each recorded once and replayed: one launch and one copy each way for a batch.
 
 A batch is padded to the next shape: its number of sentences to a power of two, sources and targets to a multiple of
 eight. How long targets may become is guessed from the source; where a search wants a longer one it says so with the
@@ -9,6 +9,8 @@ that all of this but the recording can be tried anywhere. The shapes used last a
 
 from __future__ import annotations
 
+import gc
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -49,10 +51,11 @@ class Shape:
     target: int
 
     @staticmethod
-    def of(sentences: Sequence[Sequence[int]]) -> Shape:
+    def of(sentences: Sequence[Sequence[int]], length_bias: float = 0.0) -> Shape:
         """The smallest shape for these sources, with room for targets that are a quarter longer, and a bit."""
         source = _rounded(max(map(len, sentences)))
-        return Shape(1 << (len(sentences) - 1).bit_length(), source, min(_rounded(source + source // 4), MAX_POSITIONS))
+        target = _rounded(source + source // 4 + math.ceil(max(0.0, length_bias) * source))
+        return Shape(1 << (len(sentences) - 1).bit_length(), source, min(target, MAX_POSITIONS))
 
     def roomier(self) -> Shape:
         """The same with more room for targets."""
@@ -93,7 +96,7 @@ class _Replayed(Generic[T]):
         if not _on_gpu(self._device):
             return self._work()
         if self._recording is None:
-            self._recording = record(self._work, pool=self._pool)
+            self._recording = record(self._work, self._device, pool=self._pool)
         self._recording.replay()
         return self._recording.result
 
@@ -158,10 +161,10 @@ class Graphs:
 
     def search(self, sentences: Sequence[Sequence[int]], how: How, noise: NoiseOf) -> Candidates:
         """The candidates of each sentence, on the CPU; there may be more sentences than were asked for."""
-        shape, plan = Shape.of(sentences), replace(how, seed=0)
+        shape, plan = Shape.of(sentences, how.length_bias), replace(how, seed=0)
         while True:
             make = partial(_Search, self._networks, how, shape, noise, self._device, self._pool)
-            with torch.no_grad():
+            with torch.inference_mode(False), torch.no_grad():
                 found: Candidates = self._get((plan, shape), make)(sentences, how, noise)
             if shape.target == MAX_POSITIONS or not found.cut[: len(sentences)].any():
                 return found
@@ -172,7 +175,7 @@ class Graphs:
         assert self._networks.teacher is not None
         shape = replace(Shape.of(sentences), target=0)
         make = partial(_BeamSearch, self._networks.teacher, config, shape, self._device, self._pool)
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():
             found: list[Hypothesis] = self._get((config, shape), make)(sentences)
         return found
 
@@ -181,6 +184,7 @@ class Graphs:
             self._kept[key] = make()
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
+                gc.collect()  # a recording and its work hold each other, and memory of a GPU
         self._kept.move_to_end(key)
         return self._kept[key]
 

@@ -22,15 +22,13 @@ from latentmt.errors import UserError
 from latentmt.infer.engine import Candidate, Engine
 from latentmt.infer.how import METHODS, How, Method, default_method
 from latentmt.infer.postprocess import repeatable_pieces
+from latentmt.infer.refine import ADAPTIVE_STEPS
 from latentmt.infer.search import Networks
 from latentmt.infer.sentences import Line, split_line
 from latentmt.infer.trace import SentenceTrace, trace_sentence
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
-
-LONGEST = 64
-"""Tokens of the longest sentence a model is given, EOS included: it has seen none longer."""
 
 MOST_THREADS = 1024
 
@@ -56,12 +54,15 @@ class Translator:
         fields: dict[str, ScoreNet | EnergyNet] | None = None,
         teacher: Teacher | None = None,
         fingerprints: dict[str, str] | None = None,
+        longest: int = 64,
         graphed: bool | None = None,
     ) -> None:
         self.tokenizer, self.rules = tokenizer, rules
         self.latent, self.fields, self.teacher = latent, fields or {}, teacher
         self.fingerprints = fingerprints or {}
         """Which models these are, where they come from bundles."""
+        self.longest = longest
+        """Tokens of the longest sentence the networks are given, EOS included: they have seen none longer."""
         self.device = next((latent or cast(Teacher, teacher)).parameters()).device
         networks = Networks(latent, self.fields, teacher, repeatable_pieces(tokenizer).to(self.device))
         self.engine = Engine(networks, graphed)
@@ -92,7 +93,9 @@ class Translator:
             raise UserError(f"{folder}: no model (neither latent/ nor teacher/ holds a bundle)")
         fields = {name: found[name] for name in ("score", "energy") if name in found}
         for name, bundle in fields.items():
-            if "latent" not in found or bundle.about.latent != found["latent"].about.fingerprint:
+            if "latent" not in found:
+                raise UserError(f"{folder / name}: the latent model it belongs to is not there")
+            if bundle.about.latent != found["latent"].about.fingerprint:
                 raise UserError(f"{folder / name}: was trained on another latent model than {folder / 'latent'}")
         for bundle in found.values():
             bundle.network.to(dtype)
@@ -100,6 +103,8 @@ class Translator:
         for part, other in found.items():
             if other.tokenizer.fingerprint != first.tokenizer.fingerprint:
                 raise UserError(f"{folder / part}: has another tokenizer than {folder / 'latent'}")
+            if (other.config.languages, other.config.rules) != (first.config.languages, first.config.rules):
+                raise UserError(f"{folder / part}: is for other languages or text rules than {folder / 'latent'}")
         return Translator(
             first.tokenizer,
             first.config.rules,
@@ -107,6 +112,7 @@ class Translator:
             fields={name: cast(ScoreNet | EnergyNet, bundle.network) for name, bundle in fields.items()},
             teacher=cast(Teacher, found["teacher"].network) if "teacher" in found else None,
             fingerprints={name: bundle.about.fingerprint for name, bundle in found.items()},
+            longest=min(bundle.config.longest for bundle in found.values()),
         )
 
     @property
@@ -117,7 +123,10 @@ class Translator:
 
     def how(self, **choices: Any) -> How:
         """Choices that this translator can follow; the method is the best it has unless it is named."""
-        how = How(**({"method": default_method(self.methods)} | choices))
+        default: dict[str, Any] = {"method": default_method(self.methods)}
+        if choices.get("adaptive"):
+            default["steps"] = ADAPTIVE_STEPS
+        how = How(**(default | choices))
         if how.method not in self.methods:
             raise UserError(f"method {how.method}: this model has only {', '.join(self.methods)}")
         if how.rerank == "teacher" and self.teacher is None:
@@ -165,7 +174,7 @@ class Translator:
         return self._split(text).sentences
 
     def _split(self, text: str) -> _Sentences:
-        line = split_line(_valid(text), lambda part: len(self._encode(part)) <= LONGEST)
+        line = split_line(_valid(text), lambda part: len(self._encode(part)) <= self.longest)
         encoded = [self._encode(part.text) for part in line.parts]
         return _Sentences(line, [ids for ids in encoded if len(ids) > 1], [len(ids) > 1 for ids in encoded])
 

@@ -223,6 +223,7 @@ def _facts(translator: Translator, texts: EvalSet) -> dict[str, Any]:
         "models": translator.fingerprints,
         "device": str(translator.device),
         "dtype": str(next(network.parameters()).dtype).removeprefix("torch."),
+        "graphed": translator.engine.graphed,
         "batch": BATCH_TOKENS,
         "versions": {"latentmt": latentmt.__version__, "torch": str(torch.__version__)},
     }

@@ -29,7 +29,7 @@ from latentmt.infer.how import How
 from latentmt.infer.refine import decode_tokens, delta_field, net_field, refine
 from latentmt.infer.search import predict_lengths
 from latentmt.infer.translator import Translator
-from latentmt.measure.quality import Quality, measure
+from latentmt.measure.quality import Quality, measure, require_sacrebleu
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 
@@ -56,6 +56,7 @@ class Check:
 
 def health(translator: Translator, corpus: Corpus, distilled: bool) -> list[Check]:
     """The checks of a translator's latent model and of the fields it has, on the corpus's development set."""
+    require_sacrebleu()
     if translator.latent is None:
         raise UserError("there is no latent model to look at")
     if distilled and translator.teacher is None:
@@ -129,7 +130,8 @@ def _batches(translator: Translator, corpus: Corpus, distilled: bool) -> Iterato
     dev, texts = corpus.split("dev"), [pair.source for pair in corpus.text("dev")[:SENTENCES]]
     targets = [dev.target[i].tolist() for i in range(len(texts))]
     if distilled:
-        targets = [[*one.ids, EOS] for one in translator.translations(texts, How(method="teacher", beam=4))]
+        sources = [dev.source[i].tolist() for i in range(len(texts))]
+        targets = [[*one.decoded, EOS] for one in translator.engine.best(sources, How("teacher", beam=4))]
     for group in padded_batches(dev.source.lengths[: len(texts)], _BATCH_TOKENS):
         source = Tokens.padded([dev.source[int(i)].tolist() for i in group])
         yield Pairs(source, Tokens.padded([targets[i] for i in group]))

@@ -34,8 +34,8 @@ KERNELS_TWICE = [SDPBackend.MATH]
 def attention_kernels(device: torch.device, twice: bool = False) -> AbstractContextManager[None]:
     """Attention by these kernels alone, for a while.
 
-    torch keeps this choice for the whole process, so two threads could undo each other's. On a CPU, where every kernel
-    will do and threads are many, nothing is chosen.
+    torch keeps this choice for the whole process, so two threads could undo each other's. On a CPU, where threads are
+    many, nothing is chosen but for what is differentiated twice: every kernel will do.
     """
     if twice:
         return sdpa_kernel(KERNELS_TWICE)

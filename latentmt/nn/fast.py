@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
@@ -37,23 +38,32 @@ class Recording(Generic[T]):
     """What it returns: tensors that every replay writes anew."""
 
 
-def record(work: Callable[[], T], undo: Callable[[], object] = lambda: None, pool: Any = None) -> Recording[T]:
-    """Record work as a CUDA graph. What it reads must stay where it is.
+def record(
+    work: Callable[[], T], device: torch.device, undo: Callable[[], object] = lambda: None, pool: Any = None
+) -> Recording[T]:
+    """Record work on a GPU as a CUDA graph. What it reads must stay where it is.
 
     It is done a few times before the recording, in which nothing is computed; `undo` is called after those. Recordings
     with the same memory `pool` share what they use in between, and must not be replayed at the same time.
     """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream), warnings.catch_warnings():
-        # A latent's mean and scale are read off in true fp32 on purpose; it is a small part of the work.
-        warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-        for _ in range(WARM_UP):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    undo()
-    graph = torch.cuda.CUDAGraph()
-    # Another thread may pin memory meanwhile, which must not end the recording.
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-        result = work()
+    with torch.cuda.device(device):
+        stream = _warm_up_stream(device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), warnings.catch_warnings():
+            # A latent's mean and scale are read off in true fp32 on purpose; it is a small part of the work.
+            warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
+            for _ in range(WARM_UP):
+                work()
+        torch.cuda.current_stream().wait_stream(stream)
+        undo()
+        graph = torch.cuda.CUDAGraph()
+        # Another thread may pin memory meanwhile, which must not end the recording.
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            result = work()
     return Recording(graph.replay, result)
+
+
+@lru_cache
+def _warm_up_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all recordings: libraries keep a workspace for every stream they have seen."""
+    return torch.cuda.Stream(device)

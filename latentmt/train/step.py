@@ -92,7 +92,7 @@ class Stepper:
             self.read_sums()
 
         cost = self._task.compiled_cost() if self._mode == "fast" else self._task.cost
-        self._recorded = inputs, record(lambda: self._learn(inputs, cost), undo)
+        self._recorded = inputs, record(lambda: self._learn(inputs, cost), self._ranks.device, undo)
 
     def _learn(self, parts: Sequence[Pairs], cost: CostFunction) -> None:
         self._task.network.train()

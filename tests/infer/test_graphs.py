@@ -92,7 +92,7 @@ def test_a_seed_is_the_same_in_every_shape(networks: Networks) -> None:
 
 
 def test_targets_that_want_more_room_get_it(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
-    how = How("delta", 1, lengths=2, rerank="decoder", length_bias=3.0)
+    how = How("delta", 1, lengths=2, rerank="decoder", length_bias=1.0)
     shapes: list[Shape] = []
     made = graphs._Search.__init__
 
@@ -101,6 +101,7 @@ def test_targets_that_want_more_room_get_it(networks: Networks, monkeypatch: pyt
         made(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(graphs._Search, "__init__", noted)
+    monkeypatch.setattr(Shape, "of", staticmethod(lambda some, bias: Shape(4, 24, 8)))
     found = Engine(networks, graphed=True).all(sentences(4), how)
     same(found, Engine(networks, graphed=False).all(sentences(4), how))
     assert len(shapes) > 1
@@ -134,3 +135,11 @@ def test_threads_do_not_disturb_each_other(networks: Networks) -> None:
     expected = [engine.best([one], How("score", 1))[0] for one in some]
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda one: engine.best([one], How("score", 1))[0], some)) == expected
+
+
+def test_inference_mode_leaves_no_trace(networks: Networks) -> None:
+    engine = Engine(networks, graphed=True)
+    for how in (How("score", 1), How("teacher", beam=2)):
+        with torch.inference_mode():
+            inside = engine.best(sentences(3), how)
+        assert engine.best(sentences(3), how) == inside

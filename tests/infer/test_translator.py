@@ -23,11 +23,13 @@ from latentmt.errors import UserError
 from latentmt.infer.engine import Candidate, Engine
 from latentmt.infer.how import How
 from latentmt.infer.postprocess import without_special
-from latentmt.infer.translator import LONGEST, Translator
+from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import Memory
+
+LONGEST = 64  # what a translator takes unless its bundle says otherwise
 
 DIM = 3
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "dropout": 0.0}

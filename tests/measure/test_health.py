@@ -229,10 +229,11 @@ def test_a_distilled_model_is_judged_by_its_teachers_targets(latent: LatentModel
     torch.manual_seed(3)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size).eval()
     translator = Translator(corpus.tokenizer, corpus.manifest.rules, teacher=teacher)
-    done = translator.translations([pair.source for pair in corpus.text("dev")], How(method="teacher", beam=4))
+    sources = [source for source, _ in pairs(corpus)]
+    done = translator.engine.best(sources, How("teacher", beam=4))
     predicted = sum(len(source) + 1 for source, _ in pairs(corpus))
     check = checked(latent, corpus, distilled=True, teacher=teacher)[LENGTH]
-    assert check.value == pytest.approx(predicted / sum(len(one.ids) + 1 for one in done))
+    assert check.value == pytest.approx(predicted / sum(len(one.decoded) + 1 for one in done))
     assert check.value != checked(latent, corpus, teacher=teacher)[LENGTH].value
 
 

@@ -42,14 +42,14 @@ class Candidate:
 
 
 class Engine:
-    """Networks on their device. `graphed`: whether searches are recorded as CUDA graphs; by default, on a GPU."""
+    """Networks on their device. `graphed`: whether searches are done in fixed shapes, on a GPU as CUDA graphs."""
 
-    def __init__(self, networks: Networks, graphed: bool | None = None) -> None:
+    def __init__(self, networks: Networks, graphed: bool = False) -> None:
         self.networks = networks
         network = networks.latent or networks.teacher
         assert network is not None
         self.device = next(network.parameters()).device
-        self.graphed = self.device.type == "cuda" if graphed is None else graphed
+        self.graphed = graphed
         self._graphs = Graphs(networks, self.device) if self.graphed else None
         single = self.device.type == "cuda" or self.graphed
         self.turn: AbstractContextManager[object] = threading.Lock() if single else nullcontext()

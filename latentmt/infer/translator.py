@@ -55,7 +55,7 @@ class Translator:
         teacher: Teacher | None = None,
         fingerprints: dict[str, str] | None = None,
         longest: int = 64,
-        graphed: bool | None = None,
+        graphed: bool = False,
     ) -> None:
         self.tokenizer, self.rules = tokenizer, rules
         self.latent, self.fields, self.teacher = latent, fields or {}, teacher

@@ -134,8 +134,8 @@ def choose_ways(translator: Translator, wanted: Wanted, reranks: Sequence[Rerank
 
 
 def measure_speed(translator: Translator, source: Source, hows: Sequence[How], batches: Sequence[int]) -> Report:
-    """Measure every way: eager, and graphed too where the translator does that, as on a GPU."""
-    forms = (False, True) if translator.engine.graphed else (False,)
+    """Measure every way: eager, and graphed too where the translator does that, and on a GPU."""
+    forms = (False, True) if translator.engine.graphed or translator.device.type == "cuda" else (False,)
     ways = [_way(translator, how, graphed) for graphed in forms for how in hows]
     texts, sentences = source.texts, [ids for text in source.texts for ids in text.sentences]
     say(f"one at a time: {len(texts)} texts, {len(ways)} ways")

@@ -29,6 +29,7 @@ from latentmt.data.corpus import Corpus, CorpusWriter, Sentences
 from latentmt.distill import DistillConfig, distill
 from latentmt.infer import beam
 from latentmt.infer.beam import BeamConfig, Hypothesis
+from latentmt.measure.latency import device_name
 from latentmt.models.teacher import Teacher
 from latentmt.train.ranks import pick_device
 
@@ -155,7 +156,7 @@ def main() -> None:
             found["ratio"] = found["per_s"] / results["plain"]["per_s"]
             print(_line(variant.name, found), flush=True)
     facts = {"beam": arguments.beam, "batch_tokens": arguments.batch_tokens, "torch": torch.__version__}
-    print(json.dumps(facts | {"device": _name(device), "results": results}))
+    print(json.dumps(facts | {"device": device_name(device), "results": results}))
 
 
 def _line(name: str, found: dict[str, float]) -> str:
@@ -164,10 +165,6 @@ def _line(name: str, found: dict[str, float]) -> str:
         f"{found['in_search']:4.0%} in search  {found['as_plain']:6.1%} as plain  {found['replaced']:>6,} replaced  "
         f"{found['peak_gib']:5.1f} GiB"
     )
-
-
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 if __name__ == "__main__":

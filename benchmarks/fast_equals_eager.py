@@ -17,13 +17,12 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch._inductor.config
 from torch import Tensor
-from train_step import batches_of, controls_of, make_stepper, make_task
+from train_step import batches_of, controls_of, make_parser, make_stepper, make_task
 
 from latentmt.data.corpus import Corpus
 from latentmt.data.tokens import Pairs
@@ -108,14 +107,8 @@ def _within(found: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("--preset", default="small")
-    parser.add_argument("--rows", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--tasks", nargs="+", default=["teacher", "latent", "score", "energy"])
-    parser.add_argument("--fast", default="fast")
-    parser.add_argument("--device")
+    parser = make_parser(__doc__, steps=20)
+    parser.add_argument("--fast", default="fast", help="The mode that is held against eager.")
     arguments = parser.parse_args()
     torch._inductor.config.fallback_random = True
     ranks, corpus = Ranks(device=pick_device(arguments.device)), Corpus.load(arguments.corpus)

@@ -27,6 +27,7 @@ from latentmt.data.batches import PackedBatches
 from latentmt.data.corpus import Corpus
 from latentmt.data.pack import pack
 from latentmt.data.tokens import Pairs
+from latentmt.measure.latency import device_name
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
@@ -113,15 +114,21 @@ def peak_flops(device: torch.device, size: int = 8192) -> float:
     return float(2 * size**3 / statistics.median(times))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make_parser(description: str | None, steps: int) -> argparse.ArgumentParser:
+    """What every benchmark of training steps is told."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--preset", default="small")
     parser.add_argument("--rows", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--tasks", nargs="+", default=["teacher", "latent", "score", "energy"])
-    parser.add_argument("--modes", nargs="+", default=["eager", "fast"])
     parser.add_argument("--device")
+    return parser
+
+
+def main() -> None:
+    parser = make_parser(__doc__, steps=100)
+    parser.add_argument("--modes", nargs="+", default=["eager", "fast"])
     arguments = parser.parse_args()
     ranks = Ranks(device=pick_device(arguments.device))
     corpus = Corpus.load(arguments.corpus)
@@ -145,12 +152,8 @@ def main() -> None:
             )
         stream.close()  # type: ignore[attr-defined]
     facts = {"preset": arguments.preset, "rows": arguments.rows, "vocabulary": corpus.tokenizer.size}
-    facts |= {"torch": torch.__version__, "device": _name(ranks.device), "peak_flops": peak}
+    facts |= {"torch": torch.__version__, "device": device_name(ranks.device), "peak_flops": peak}
     print(json.dumps(facts | {"results": results}))
-
-
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command table: each command is a thin call of one function.
+"""The command table: each command is a thin call of one function. It is long because there are many.
 
 Results go to standard output, everything else to standard error. What a user can mend is one line and exit code 1.
 """
@@ -100,6 +100,14 @@ ThreadsOption = Annotated[int | None, typer.Option(help="Cores to use. Default: 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Write JSON, an object a line: source, translation and how it was made.")
 ]
+SourceOption = Annotated[Path, typer.Option(help="Source sentences, a line each.")]
+MethodsOption = Annotated[
+    list[Method] | None, typer.Option(help="May be given several times. Default: all the model has.")
+]
+StepsListOption = Annotated[
+    list[int] | None, typer.Option(help="Refinement steps; may be given several times. Default: 1 and 4.")
+]
+JsonFileOption = Annotated[Path | None, typer.Option("--json", help="Write the results to this file, too.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -231,19 +239,19 @@ def translate(
 
     batches = batches_of(texts, input_)
     translator = Translator.load(model, pick_device(device), threads)
-    wanted = {
-        "method": method and method.value,
-        "steps": steps,
-        "adaptive": adaptive or None,
-        "lengths": lengths,
-        "samples": samples,
-        "rerank": rerank and rerank.value,
-        "seed": seed,
-        "length_bias": length_bias,
-        "remove_repeats": False if keep_repeats else None,
-        "beam": beam,
-    }
-    how = translator.how(**{name: choice for name, choice in wanted.items() if choice is not None})
+    choices = _given(
+        method=method and method.value,
+        steps=steps,
+        adaptive=adaptive or None,
+        lengths=lengths,
+        samples=samples,
+        rerank=rerank and rerank.value,
+        seed=seed,
+        length_bias=length_bias,
+        remove_repeats=False if keep_repeats else None,
+        beam=beam,
+    )
+    how = translator.how(**choices)
     for lines in batches:
         found = [translation.text for translation in translator.translations(lines, how)]
         if json_:
@@ -255,14 +263,10 @@ def translate(
 @app.command()
 def evaluate(
     model: ModelOption,
-    src: Annotated[Path, typer.Option(help="Source sentences, a line each.")],
+    src: SourceOption,
     ref: Annotated[list[Path], typer.Option(help="References, a line each; may be given several times.")],
-    method: Annotated[
-        list[Method] | None, typer.Option(help="May be given several times. Default: all the model has.")
-    ] = None,
-    steps: Annotated[
-        list[int] | None, typer.Option(help="Refinement steps; may be given several times. Default: 1 and 4.")
-    ] = None,
+    method: MethodsOption = None,
+    steps: StepsListOption = None,
     lengths: LengthsOption = None,
     samples: SamplesOption = None,
     rerank: RerankOption = None,
@@ -275,7 +279,7 @@ def evaluate(
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="Test whether A is better than B, as named in the table: score-1 L=0, say."),
     ] = None,
-    json_: Annotated[Path | None, typer.Option("--json", help="Write the results to this file, too.")] = None,
+    json_: JsonFileOption = None,
     device: DeviceOption = None,
 ) -> None:
     """Measure the ways a model can translate on a test set; with several lengths or samples, search too."""
@@ -285,18 +289,18 @@ def evaluate(
     from latentmt.measure.evaluate import evaluate as evaluate_translator
     from latentmt.train.ranks import pick_device
 
-    choices: dict[str, Any] = {
-        "methods": method and [one.value for one in method],
-        "steps": steps,
-        "lengths": lengths,
-        "samples": samples,
-        "rerank": rerank and rerank.value,
-        "seed": seed,
-        "length_bias": length_bias,
-        "oracle": oracle,
-        "compare": compare and [compare],
-    }
-    wanted = Wanted(**{name: choice for name, choice in choices.items() if choice is not None})
+    choices = _given(
+        methods=method and [one.value for one in method],
+        steps=steps,
+        lengths=lengths,
+        samples=samples,
+        rerank=rerank and rerank.value,
+        seed=seed,
+        length_bias=length_bias,
+        oracle=oracle,
+        compare=compare and [compare],
+    )
+    wanted = Wanted(**choices)
     texts, out = EvalSet.read(src, ref), json_ and json_file(json_)
     found = evaluate_translator(Translator.load(model, pick_device(device)), texts, wanted)
     show_evaluation(found, output())
@@ -324,21 +328,17 @@ def health(recipe: RecipeArgument, work: WorkOption = None, device: DeviceOption
 @app.command()
 def bench(
     model: ModelOption,
-    src: Annotated[Path, typer.Option(help="Source sentences, a line each.")],
+    src: SourceOption,
     sentences: Annotated[int, typer.Option(min=1, help="How many of its lines are translated.")] = 200,
-    method: Annotated[
-        list[Method] | None, typer.Option(help="May be given several times. Default: all the model has.")
-    ] = None,
-    steps: Annotated[
-        list[int] | None, typer.Option(help="Refinement steps; may be given several times. Default: 1 and 4.")
-    ] = None,
+    method: MethodsOption = None,
+    steps: StepsListOption = None,
     lengths: LengthsOption = None,
     samples: SamplesOption = None,
     rerank: Annotated[
         list[Rerank] | None, typer.Option(help="What chooses between candidates; may be given several times.")
     ] = None,
     batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,2,4,8,16,32,64,128,256",
-    json_: Annotated[Path | None, typer.Option("--json", help="Write the results to this file, too.")] = None,
+    json_: JsonFileOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
 ) -> None:
@@ -351,8 +351,8 @@ def bench(
 
     sizes, out = parse_batches(batches), json_ and json_file(json_)
     translator = Translator.load(model, pick_device(device), threads)
-    lengths, samples = (1 if count is None else count for count in (lengths, samples))
-    wanted = Wanted([one.value for one in method or ()], steps or (1, 4), lengths, samples)
+    choices = _given(methods=method and [one.value for one in method], steps=steps, lengths=lengths, samples=samples)
+    wanted = Wanted(**choices)
     ways = choose_ways(translator, wanted, [one.value for one in rerank or ()])
     show_speed(measure_speed(translator, read_source(translator, src, sentences), ways, sizes), output(), out)
 
@@ -364,6 +364,11 @@ def inspect(path: Annotated[Path, typer.Argument(help="A corpus or a model.")]) 
     from latentmt.inspection import show
 
     show(path, output())
+
+
+def _given(**choices: Any) -> dict[str, Any]:
+    """The choices that were made; the others are left to whoever has the defaults."""
+    return {name: choice for name, choice in choices.items() if choice is not None}
 
 
 def _data_folder(recipe: Path, data: Path | None) -> Path:

@@ -6,6 +6,7 @@ For people and pages to look at. The search itself is the same as everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -15,6 +16,8 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.engine import Candidate, Engine, listed
 from latentmt.infer.how import How
 from latentmt.infer.search import search
+from latentmt.models.latent import LatentModel
+from latentmt.nn.attention import Memory
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,14 @@ def trace_sentence(engine: Engine, sentence: list[int], how: How) -> SentenceTra
         found = search(engine.networks, source, how, engine.noise(how), on_step=lambda _, z: seen.append(z))
         ((candidates, best),) = listed(found, how.candidates)
         length = int(found.decoded.layout.real[best].sum())
-        steps = [_step(engine, source, number, z[best : best + 1, :length]) for number, z in enumerate(seen)]
+        model = cast(LatentModel, engine.networks.latent)
+        memory = model.decoder_stack.remember(model.encode(source))
+        steps = [_step(model, memory, number, z[best : best + 1, :length]) for number, z in enumerate(seen)]
     return SentenceTrace(sentence, steps, candidates, best)
 
 
-def _step(engine: Engine, source: Tokens, number: int, z: Float[Tensor, "1 t D"]) -> Step:
-    model = engine.networks.latent
-    assert model is not None
+def _step(model: LatentModel, memory: Memory, number: int, z: Float[Tensor, "1 t D"]) -> Step:
     layout = Layout.of_lengths(torch.tensor([z.shape[1]], device=z.device), z.shape[1])
-    states = model.decode(z, layout, model.decoder_stack.remember(model.encode(source)))
+    states = model.decode(z, layout, memory)
     tokens = Tokens(model.best(states), layout)
     return Step(number, z[0].tolist(), tokens.ids[0].tolist(), model.log_prob(states, tokens)[0].tolist())

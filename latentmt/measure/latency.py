@@ -152,7 +152,7 @@ def measure_speed(translator: Translator, source: Source, hows: Sequence[How], b
         sentences=len(sentences),
         files=source.files,
         threads=torch.get_num_threads(),
-        device=_name(translator.device),
+        device=device_name(translator.device),
         dtype=str(next(network.parameters()).dtype).removeprefix("torch."),
         torch=str(torch.__version__),
         latentmt=latentmt.__version__,
@@ -262,7 +262,8 @@ def _times(title: str, timings: Sequence[tuple[str, Timing]]) -> Table:
     return table(title, columns, rows)
 
 
-def _name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """What a device is, for people who read the numbers elsewhere."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu ({platform.processor() or platform.machine()})"

@@ -298,9 +298,7 @@ class Run:
 
         Leaves no trace: tensors are put back, and noise depends on the step alone.
         """
-        tensors = self.stepper.tensors()
-        kept = {name: tensor.clone() for name, tensor in tensors.items()}
-        progress = self.progress
+        put_back, progress = self.stepper.snapshot(), self.progress
         batches = self._batches(Cursor())
         stream = iter(batches)
         for batch in itertools.islice(stream, CALIBRATION[0]):
@@ -315,9 +313,7 @@ class Run:
         began = time.monotonic()
         self._validate(None)
         seconds += (time.monotonic() - began) / self.config.validate_every
-        with torch.no_grad():
-            for name, tensor in tensors.items():
-                tensor.copy_(kept[name])
+        put_back()
         self.progress, self.window, self.last = progress, {}, {}
         return seconds
 

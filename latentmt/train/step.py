@@ -9,7 +9,7 @@ On one GPU the first step is compiled and recorded as a CUDA graph, which leaves
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -82,17 +82,8 @@ class Stepper:
     def _record(self, parts: Sequence[Pairs]) -> None:
         """Compile and record the step, and leave everything as it was."""
         inputs = [part.to(self._ranks.device) for part in parts]
-        tensors = self.tensors()
-        kept = {name: tensor.clone() for name, tensor in tensors.items()}
-
-        def undo() -> None:
-            with torch.no_grad():
-                for name, tensor in tensors.items():
-                    tensor.copy_(kept[name])
-            self.read_sums()
-
         cost = self._task.compiled_cost() if self._mode == "fast" else self._task.cost
-        self._recorded = inputs, record(lambda: self._learn(inputs, cost), self._ranks.device, undo)
+        self._recorded = inputs, record(lambda: self._learn(inputs, cost), self._ranks.device, undo=self.snapshot())
 
     def _learn(self, parts: Sequence[Pairs], cost: CostFunction) -> None:
         self._task.network.train()
@@ -168,6 +159,19 @@ class Stepper:
             for key, value in self._adam.state[parameter].items():
                 found[f"{key}.{name}"] = value
         return found
+
+    def snapshot(self) -> Callable[[], None]:
+        """Remember how things stand; what is returned makes them so again, and forgets what was counted since."""
+        tensors = self.tensors()
+        kept = {name: tensor.clone() for name, tensor in tensors.items()}
+
+        @torch.no_grad()
+        def put_back() -> None:
+            for name, tensor in tensors.items():
+                tensor.copy_(kept[name])
+            self.read_sums()
+
+        return put_back
 
     def averaged_weights(self) -> dict[str, Tensor]:
         """The averaged weights under the names of the network's own."""

@@ -14,12 +14,12 @@ import pytest
 import torch
 from rich.console import Console
 from sacrebleu import BLEU
+from tiny import LATENT, SIZE, write_corpus
 from typer.testing import CliRunner, Result
 
 import latentmt
 from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.cli import app
-from latentmt.data.numbers import Sizes, write_numbers
 from latentmt.errors import UserError
 from latentmt.files import sha256
 from latentmt.infer.engine import BATCH_TOKENS
@@ -30,20 +30,9 @@ from latentmt.measure.evaluate import EvalSet, Wanted, evaluate, show_evaluation
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import measure
 from latentmt.models.fields import FieldConfig, make_field
-from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.latent import LENGTH_LIMIT, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.pipeline import prepare_corpus
-from latentmt.recipe import load_recipe
 
-RECIPE = """
-data:
-  languages: [de, en]
-  train: [{source: [train.de], target: [train.en]}]
-  dev: {source: [dev.de], target: [dev.en]}
-  tokenizer: {vocabulary: 400}
-"""
-SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
-LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=4)
 TEACHER = TeacherConfig(**SIZE, encoder_layers=1)
 SEARCH: dict[str, Any] = {"lengths": 2, "samples": 2, "rerank": "decoder"}
 
@@ -52,9 +41,7 @@ SEARCH: dict[str, Any] = {"lengths": 2, "samples": 2, "rerank": "decoder"}
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus, a test set with an empty line and a line of two sentences, and random models for it."""
     folder = tmp_path_factory.mktemp("numbers")
-    write_numbers(folder, Sizes(train=300, dev=10, test=10), seed=1)
-    (folder / "recipe.yaml").write_text(RECIPE)
-    corpus, _ = prepare_corpus(load_recipe(folder), folder, folder)
+    corpus = write_corpus(folder, held_out=10)
     for name in ("test.de", "test.british.en", "test.american.en"):
         lines = (folder / name).read_text().splitlines()
         lines[3], lines[5] = "", f"{lines[5]} {lines[6]}"

@@ -15,12 +15,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from rich.console import Console
+from tiny import LATENT, SIZE, write_corpus
 from typer.testing import CliRunner
 
 from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.cli import app
 from latentmt.data.corpus import Corpus
-from latentmt.data.numbers import Sizes, write_numbers
 from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
@@ -30,21 +30,10 @@ from latentmt.infer.translator import Translator
 from latentmt.measure import health as module
 from latentmt.measure.health import Check, health, show_health
 from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
-from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.latent import LENGTH_LIMIT, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.gaussian import STD_FLOOR
-from latentmt.pipeline import prepare_corpus
-from latentmt.recipe import load_recipe
 
-RECIPE = """
-data:
-  languages: [de, en]
-  train: [{source: [train.de], target: [train.en]}]
-  dev: {source: [dev.de], target: [dev.en]}
-  tokenizer: {vocabulary: 400}
-"""
-SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
-LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=4)
 STD = F.softplus(torch.zeros(())).item() + STD_FLOOR
 """Of every Gaussian that a head with no weights reads off."""
 
@@ -58,9 +47,7 @@ LENGTH = "predicted length over the right one"
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with recipe.yaml and the corpus; to be copied, not written to."""
     folder = tmp_path_factory.mktemp("numbers")
-    write_numbers(folder, Sizes(train=300, dev=20, test=20), seed=1)
-    (folder / "recipe.yaml").write_text(RECIPE)
-    prepare_corpus(load_recipe(folder), folder, folder)
+    write_corpus(folder, held_out=20)
     return folder
 
 

@@ -338,6 +338,9 @@ def bench(
         list[Rerank] | None, typer.Option(help="What chooses between candidates; may be given several times.")
     ] = None,
     batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,2,4,8,16,32,64,128,256",
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Measure compiled searches, too: half a minute or more for each.")
+    ] = False,
     json_: JsonFileOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = None,
@@ -354,7 +357,8 @@ def bench(
     choices = _given(methods=method and [one.value for one in method], steps=steps, lengths=lengths, samples=samples)
     wanted = Wanted(**choices)
     ways = choose_ways(translator, wanted, [one.value for one in rerank or ()])
-    show_speed(measure_speed(translator, read_source(translator, src, sentences), ways, sizes), output(), out)
+    source = read_source(translator, src, sentences)
+    show_speed(measure_speed(translator, source, ways, sizes, compiled), output(), out)
 
 
 @app.command()

@@ -250,7 +250,7 @@ def _validation(corpus: Corpus, *, ways: Sequence[How], **networks: Any) -> Call
 
     def look() -> Validation:
         manifest = corpus.manifest
-        translator = Translator(corpus.tokenizer, manifest.rules, longest=manifest.row_width, **networks)
+        translator = Translator(corpus.tokenizer, manifest.rules, longest=manifest.row_width, graphed=False, **networks)
         metrics: dict[str, float] = {}
         samples = [f"  source     {pair.source}\n  reference  {pair.target}" for pair in pairs[:SHOWN]]
         for way in ways:

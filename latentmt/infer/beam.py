@@ -96,12 +96,10 @@ class Best:
         for mine, theirs in zip(self._values(), other._values(), strict=True):
             mine.index_copy_(0, rows, theirs)
 
-    def hypotheses(self) -> list[Hypothesis]:
-        columns = zip(*(value.tolist() for value in self._values()), strict=True)
-        return [
-            Hypothesis(tuple(ids[1 : 1 + length]), score, log_prob, finished)
-            for ids, length, score, log_prob, finished in columns
-        ]
+    def packed(self) -> Int[Tensor, "b numbers"]:
+        """All of it as integers, a row each, to be copied at once; what is not an integer as the bits of fp64."""
+        bits = torch.stack((self.score, self.log_prob), 1).double().view(torch.int64)
+        return torch.cat((torch.stack((self.length, self.finished.long()), 1), bits, self.ids), 1)
 
     def _values(self) -> tuple[Tensor, ...]:
         return self.ids, self.length, self.score, self.log_prob, self.finished
@@ -158,7 +156,7 @@ def beam_search(teacher: Teacher, source: Tokens, config: BeamConfig) -> list[Hy
     found = beams.best.select(beams.sentence)
     positions = torch.arange(width, device=source.ids.device)
     for position in range(width):
-        beams = advance(teacher, beams, position, positions[position], config.length_penalty)
+        beams = advance(teacher, beams, positions[position], reach_of(position), config.length_penalty)
         if (position + 1) % _ASK_EVERY == 0:
             searched = (~beams.done).nonzero()[:, 0]
             if not len(searched):
@@ -167,7 +165,16 @@ def beam_search(teacher: Teacher, source: Tokens, config: BeamConfig) -> list[Hy
                 found.put(beams.sentence, beams.best)
                 beams = beams.select(searched)
     found.put(beams.sentence, beams.best)
-    return found.hypotheses()
+    return hypotheses(found.packed().cpu())
+
+
+def hypotheses(numbers: Int[Tensor, "b numbers"]) -> list[Hypothesis]:
+    """The best ones that were packed, read on the host."""
+    scores = numbers[:, 2:4].contiguous().view(torch.float64).tolist()
+    return [
+        Hypothesis(tuple(ids[1 : 1 + length]), score, log_prob, bool(finished))
+        for (length, finished, _, _, *ids), (score, log_prob) in zip(numbers.tolist(), scores, strict=True)
+    ]
 
 
 def start(teacher: Teacher, source: Tokens, config: BeamConfig, width: int) -> Beams:
@@ -195,40 +202,45 @@ def start(teacher: Teacher, source: Tokens, config: BeamConfig, width: int) -> B
     )
 
 
-def advance(teacher: Teacher, beams: Beams, position: int, place: Int[Tensor, ""], penalty: float) -> Beams:
-    """Add the token at `position` (`place`, on the device) to every hypothesis. Nothing here waits for the device."""
-    beam, length = beams.ids.shape[1], position + 1
+def advance(teacher: Teacher, beams: Beams, place: Int[Tensor, ""], reach: int, penalty: float) -> Beams:
+    """Add the token at a place to every hypothesis; `reach` positions are enough to attend to.
+
+    The place is known to the device alone, so that the same work does for all of them; and nothing waits for it.
+    """
+    beam, after = beams.ids.shape[1], place + 1
+    length, divisor = after.expand(len(beams.ids)), after.to(beams.log_prob.dtype) ** penalty
     own = torch.eye(beam, dtype=torch.bool, device=place.device).expand(len(beams.ids), beam, beam)
     seen = beams.seen.index_copy(2, beams.cache.slots(place), own)
-    cache = beams.cache.first(-(-length // _CACHE_GROWTH) * _CACHE_GROWTH)
-    slots = cache.keys_values.shape[4]
-    logits = teacher.step(beams.ids[:, :, position], cache, seen[:, :, :slots], beams.memory, place)
+    previous = beams.ids.index_select(2, place[None])[:, :, 0]
+    logits = teacher.step(previous, beams.cache.first(reach), seen[:, :, : reach * beam], beams.memory, place)
     scores, parent, token = _candidates(logits, beams.log_prob)
     ends = token == EOS
 
     # What ends here has the same length in every beam, so that the most likely one is the best one.
     ending = scores[:, :beam].masked_fill(~ends[:, :beam], -torch.inf)
     log_prob, which = ending.max(1)
-    finished = _of(beams.ids, parent.gather(1, which[:, None]))[:, 0]
-    finished[:, length] = EOS
-    size = torch.full_like(beams.ended, length)
-    candidate = Best(finished, size, log_prob / length**penalty, log_prob, torch.ones_like(beams.done))
+    finished = _of(beams.ids, parent.gather(1, which[:, None]))[:, 0].index_fill(1, after[None], EOS)
+    candidate = Best(finished, length, log_prob / divisor, log_prob, torch.ones_like(beams.done))
     best = beams.best.where((candidate.score > beams.best.score) & ~beams.done, candidate)
     ended = beams.ended + (ending > -torch.inf).sum(1)
 
     live, chosen = scores.masked_fill(ends, -torch.inf).topk(beam)
     origin = parent.gather(1, chosen)
-    ids, seen = _of(beams.ids, origin), _of(seen, origin)
-    ids[:, :, length] = token.gather(1, chosen)
+    ids = _of(beams.ids, origin).index_copy(2, after[None], token.gather(1, chosen)[:, :, None])
 
     # Without any hypothesis that ended, the likeliest one so far has to do.
-    at_limit = beams.limit <= length
-    unfinished = Best(ids[:, 0], size, live[:, 0] / length**penalty, live[:, 0], torch.zeros_like(beams.done))
+    at_limit = beams.limit <= after
+    unfinished = Best(ids[:, 0], length, live[:, 0] / divisor, live[:, 0], torch.zeros_like(beams.done))
     best = best.where(at_limit & (best.score == -torch.inf), unfinished)
     # A log-probability only falls, so the most a live hypothesis can score is what it would at the longest length.
     hopeless = best.score >= live[:, 0] / beams.limit.to(live.dtype) ** penalty
     done = beams.done | (ended >= beam) | at_limit | hopeless
-    return replace(beams, ids=ids, log_prob=live, best=best, ended=ended, done=done, seen=seen)
+    return replace(beams, ids=ids, log_prob=live, best=best, ended=ended, done=done, seen=_of(seen, origin))
+
+
+def reach_of(position: int) -> int:
+    """How many positions to attend to for the token at one, rounded up so that shapes are few."""
+    return -(-(position + 1) // _CACHE_GROWTH) * _CACHE_GROWTH
 
 
 def _of(values: Shaped[Tensor, "b k w"], hypotheses: Int[Tensor, "b n"]) -> Shaped[Tensor, "b n w"]:

@@ -5,72 +5,79 @@ It knows devices and batches; text is the translator's business, and what a sear
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
 from latentmt.data.batches import padded_batches
+from latentmt.data.tokenizer import EOS, UNK
 from latentmt.data.tokens import Tokens
 from latentmt.infer.beam import BeamConfig, beam_search
-from latentmt.infer.graphs import Graphs
+from latentmt.infer.found import Candidate, Found, on_host
+from latentmt.infer.graphs import STEP, Graphs
 from latentmt.infer.how import How
 from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import without_special
 from latentmt.infer.rerank import MARGINAL_SAMPLES
-from latentmt.infer.search import Candidates, Networks, search
+from latentmt.infer.search import Networks, search
 from latentmt.nn.positions import MAX_POSITIONS
+
+T = TypeVar("T")
 
 BATCH_TOKENS = 4096
 """Source tokens translated together, padding and candidates counted."""
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A target for a sentence."""
-
-    decoded: list[int]
-    """As decoded, but for special pieces: what repetitions are counted in."""
-    readable: list[int]
-    """As it is read."""
-    score: float
-    """What candidates are ranked by, per token; the teacher's own score where it translates; 0 without a rerank."""
-
-
 class Engine:
-    """Networks on their device. `graphed`: whether searches are done in fixed shapes, on a GPU as CUDA graphs."""
+    """Networks on their device.
 
-    def __init__(self, networks: Networks, graphed: bool = False) -> None:
+    `graphed`: whether searches are done in fixed shapes, on a GPU as CUDA graphs; by default they are on a GPU.
+    """
+
+    def __init__(self, networks: Networks, graphed: bool | None = None) -> None:
         self.networks = networks
         network = networks.latent or networks.teacher
         assert network is not None
         self.device = next(network.parameters()).device
-        self.graphed = graphed
+        on_gpu = self.device.type == "cuda"
+        self.graphed = on_gpu if graphed is None else graphed
         self._graphs = Graphs(networks, self.device) if self.graphed else None
-        single = self.device.type == "cuda" or self.graphed
-        self.turn: AbstractContextManager[object] = threading.Lock() if single else nullcontext()
+        self.turn: AbstractContextManager[object] = threading.Lock() if on_gpu or self.graphed else nullcontext()
         """To be held by whoever uses the networks. A GPU does one thing after another anyway, and a recording must not
         be replayed twice at the same time; on a CPU nobody waits."""
 
     def best(self, sentences: Sequence[Sequence[int]], how: How) -> list[Candidate]:
         """The candidate that is kept, of each sentence."""
-        return [found[best] for found, best in self.all(sentences, how)]
+        return self._each(sentences, how, Found.best, lambda candidate: candidate)
 
     def all(self, sentences: Sequence[Sequence[int]], how: How) -> list[tuple[list[Candidate], int]]:
         """All candidates of each sentence, and which one is kept."""
-        results: list[tuple[list[Candidate], int]] = [([], 0)] * len(sentences)
-        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
-        run = self._teacher if how.method == "teacher" else self._search
-        for group in padded_batches(lengths, max(1, BATCH_TOKENS // max(how.candidates, how.beam // 4))):
+        return self._each(sentences, how, Found.all, lambda candidate: ([candidate], 0))
+
+    def warmup(self, how: How, longest: int, batches: Sequence[int] = (1,), compiled: bool = True) -> None:
+        """Record how this is searched, for sources of every length and for batches of these sizes.
+
+        `compiled`: compile it before, which takes a minute or two and makes it about a third faster.
+        """
+        if not self._graphs:
+            return
+        if compiled:
+            self.compile(how)
+        for batch, length in itertools.product(batches, range(STEP, longest + STEP, STEP)):
+            for _ in range(2):  # what comes up once is not recorded
+                self.best([[UNK] * (min(length, longest) - 1) + [EOS]] * batch, how)
+
+    def compile(self, how: How) -> None:
+        """Have it compiled when it is next searched like this, where searches are recorded."""
+        if self._graphs:
             with self.turn:
-                found = run([sentences[index] for index in group], how)
-            for index, result in zip(group, found, strict=True):
-                results[index] = result
-        return results
+                self._graphs.compile(how)
 
     def noise(self, how: How) -> Float[Tensor, "samples places D"]:
         """What a search with this seed draws from."""
@@ -79,34 +86,39 @@ class Engine:
         noise = standard_noise(samples, MAX_POSITIONS, self.networks.latent.latent_dim, how.seed)
         return noise.to(self.device)
 
-    def _search(self, sentences: Sequence[Sequence[int]], how: How) -> list[tuple[list[Candidate], int]]:
+    def _each(
+        self,
+        sentences: Sequence[Sequence[int]],
+        how: How,
+        of: Callable[[Found, int], T],
+        of_teacher: Callable[[Candidate], T],
+    ) -> list[T]:
+        """What is wanted of each sentence, from batches of similar length."""
+        results: dict[int, T] = {}
+        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+        for group in padded_batches(lengths, max(1, BATCH_TOKENS // max(how.candidates, how.beam // 4))):
+            some = [sentences[index] for index in group]
+            with self.turn:
+                if how.method == "teacher":
+                    wanted = [of_teacher(candidate) for candidate in self._teacher(some, how)]
+                else:
+                    found = self._search(some, how)
+                    wanted = [of(found, number) for number in range(len(some))]
+            results |= zip(group.tolist(), wanted, strict=True)
+        return [results[index] for index in range(len(sentences))]
+
+    def _search(self, sentences: Sequence[Sequence[int]], how: How) -> Found:
         if self._graphs and not how.adaptive:  # who stops early decides when all stop: that needs the host
-            found = self._graphs.search(sentences, how, lambda: self.noise(how))
-        else:
-            found = search(self.networks, Tokens.padded(sentences).to(self.device), how, self.noise(how))
-        return list(listed(found, how.candidates))[: len(sentences)]
+            return self._graphs.search(sentences, how, lambda: self.noise(how))
+        found = search(self.networks, Tokens.padded(sentences).to(self.device), how, self.noise(how))
+        return on_host(found)
 
-    def _teacher(self, sentences: Sequence[Sequence[int]], how: How) -> list[tuple[list[Candidate], int]]:
+    def _teacher(self, sentences: Sequence[Sequence[int]], how: How) -> list[Candidate]:
         assert self.networks.teacher is not None
-        config = BeamConfig(beam=how.beam)
         if self._graphs:
-            found = self._graphs.beam_search(sentences, config)
+            found = self._graphs.beam_search(sentences, how)
         else:
-            found = beam_search(self.networks.teacher, Tokens.padded(sentences).to(self.device), config)
+            source = Tokens.padded(sentences).to(self.device)
+            found = beam_search(self.networks.teacher, source, BeamConfig(beam=how.beam))
         ids = [without_special(best.ids) for best in found]
-        return [([Candidate(one, one, best.score)], 0) for one, best in zip(ids, found, strict=True)]
-
-
-def listed(found: Candidates, each: int) -> Iterator[tuple[list[Candidate], int]]:
-    """Candidates as lists, those of one sentence after the other."""
-    ends = found.readable.layout.real.sum(1) - 1  # without EOS
-    columns = zip(
-        found.decoded.ids.tolist(),
-        found.readable.ids.tolist(),
-        ends.tolist(),
-        found.score.flatten().tolist(),
-        strict=True,
-    )
-    made = [Candidate(without_special(ids), read[:end], score) for ids, read, end, score in columns]
-    for number, best in enumerate(found.best.tolist()):
-        yield made[number * each : (number + 1) * each], best
+        return [Candidate(one, one, best.score) for one, best in zip(ids, found, strict=True)]

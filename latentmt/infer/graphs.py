@@ -3,8 +3,12 @@
 A batch is padded to the next shape: its number of sentences to a power of two, sources and targets to a multiple of
 eight. How long targets may become is guessed from the source; where a search wants a longer one it says so with the
 result, and the batch is searched again with more room. The teacher's beam search is recorded a few tokens at a time, so
-that it can end when all sentences have. On a GPU what is recorded is a CUDA graph; on a CPU it is simply computed, so
-that all of this but the recording can be tried anywhere. The shapes used last are kept.
+that it can end when all sentences have.
+
+What is recorded on a GPU is a CUDA graph, made when a shape comes up for the second time: recording costs as much as
+a few searches. Compiled first it is faster still, but compiling takes longer than most people wait, so it is done
+only for those who ask. On a CPU everything is simply computed, so that all of this but the recording can be tried
+anywhere. The shapes used last are kept.
 """
 
 from __future__ import annotations
@@ -23,11 +27,12 @@ from torch import Tensor
 
 from latentmt.data.tokenizer import EOS, PAD
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.beam import BeamConfig, Beams, Hypothesis, advance, start
+from latentmt.infer.beam import BeamConfig, Beams, Hypothesis, advance, hypotheses, reach_of, start
+from latentmt.infer.found import Found, packed
 from latentmt.infer.how import How
-from latentmt.infer.search import Candidates, Networks, search
+from latentmt.infer.search import Networks, search
 from latentmt.models.teacher import Teacher
-from latentmt.nn.fast import Recording, record
+from latentmt.nn.fast import Recording, compiled, record
 from latentmt.nn.positions import MAX_POSITIONS
 
 T = TypeVar("T")
@@ -38,7 +43,7 @@ KEPT = 64
 """Shapes whose recordings are kept."""
 CHUNK = 8
 """Tokens that a beam search goes on for before anybody asks who is done."""
-_STEP = 8
+STEP = 8
 """Widths are multiples of this."""
 
 
@@ -66,34 +71,48 @@ class _Input:
     """Where the sentences of a shape go: ids, then the length, a row each; copied to the device at once."""
 
     def __init__(self, shape: Shape, device: torch.device) -> None:
-        self._width = shape.source
         self._staged = torch.empty((shape.sentences, shape.source + 1), dtype=torch.long, pin_memory=_on_gpu(device))
-        self._rows = torch.empty_like(self._staged, device=device)
+        self._numbers = self._staged.numpy()
+        self.rows = torch.empty_like(self._staged, device=device)
         self.fill([])
 
     def fill(self, sentences: Sequence[Sequence[int]]) -> None:
         """Take these sentences; rows that are left over hold an empty one."""
-        self._staged.fill_(PAD)
-        self._staged[:, 0], self._staged[:, -1] = EOS, 1
-        for row, sentence in zip(self._staged, sentences, strict=False):
-            row[: len(sentence)] = torch.as_tensor(sentence)
+        self._numbers[:] = PAD
+        self._numbers[:, 0], self._numbers[:, -1] = EOS, 1
+        for row, sentence in zip(self._numbers, sentences, strict=False):
+            row[: len(sentence)] = sentence
             row[-1] = len(sentence)
-        self._rows.copy_(self._staged, non_blocking=True)
+        self.rows.copy_(self._staged, non_blocking=True)
 
-    def source(self) -> Tokens:
-        """The sentences as they are now."""
-        return Tokens(self._rows[:, :-1], Layout.of_lengths(self._rows[:, -1], self._width))
+
+class _Output:
+    """Brings numbers to the host, which then waits for them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._staged = device, torch.empty(0, dtype=torch.long)
+
+    def __call__(self, numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        if not _on_gpu(self._device):
+            return numbers
+        if self._staged.shape != numbers.shape:
+            self._staged = torch.empty(numbers.shape, dtype=torch.long, pin_memory=True)
+        self._staged.copy_(numbers, non_blocking=True)
+        torch.cuda.current_stream(self._device).synchronize()
+        return self._staged
 
 
 class _Replayed(Generic[T]):
-    """Work that is recorded when it is first called for, and replayed from then on; on a CPU, done again."""
+    """Work that is done when it is first called for, then recorded, and replayed from then on; on a CPU, done again."""
 
     def __init__(self, work: Callable[[], T], device: torch.device, pool: Any) -> None:
         self._work, self._device, self._pool = work, device, pool
+        self._done = False
         self._recording: Recording[T] | None = None
 
     def __call__(self) -> T:
-        if not _on_gpu(self._device):
+        if not _on_gpu(self._device) or not self._done:
+            self._done = True
             return self._work()
         if self._recording is None:
             self._recording = record(self._work, self._device, pool=self._pool)
@@ -101,54 +120,77 @@ class _Replayed(Generic[T]):
         return self._recording.result
 
 
+Searching = Callable[[Int[Tensor, "b s_and_length"], Float[Tensor, "samples w D"], int], Int[Tensor, " numbers"]]
+"""From rows of ids with their length at the end, noise, and the width of targets, to what was found, packed."""
+
+
+def _searching(networks: Networks, how: How) -> Searching:
+    def run(
+        rows: Int[Tensor, "b s_and_length"], noise: Float[Tensor, "samples w D"], width: int
+    ) -> Int[Tensor, " numbers"]:
+        return packed(search(networks, _source(rows), how, noise, width))
+
+    return run
+
+
 class _Search:
     """A search in one shape."""
 
     def __init__(
-        self, networks: Networks, how: How, shape: Shape, noise: NoiseOf, device: torch.device, pool: Any
+        self, searching: Searching, how: How, shape: Shape, noise: NoiseOf, device: torch.device, pool: Any
     ) -> None:
-        self._input, self._shape, self._seed = _Input(shape, device), shape, how.seed
+        self._input, self._output = _Input(shape, device), _Output(device)
+        self._shape, self._seed = shape, how.seed
         self._noise = noise()[:, : shape.target].clone()
-        self._run = _Replayed(
-            lambda: _packed(search(networks, self._input.source(), how, self._noise, shape.target)), device, pool
-        )
+        self._run = _Replayed(lambda: searching(self._input.rows, self._noise, shape.target), device, pool)
 
-    def __call__(self, sentences: Sequence[Sequence[int]], how: How, noise: NoiseOf) -> Candidates:
+    def __call__(self, sentences: Sequence[Sequence[int]], how: How, noise: NoiseOf) -> Found:
         if self._seed != how.seed:
             self._noise.copy_(noise()[:, : self._shape.target])
             self._seed = how.seed
         self._input.fill(sentences)
-        return _unpacked(self._run().cpu(), self._shape, how.candidates)
+        numbers = self._output(self._run())
+        return Found.unpacked(numbers, self._shape.sentences, how.candidates, self._shape.target)
+
+
+Advance = Callable[[Teacher, Beams, Int[Tensor, ""], int, float], Beams]
 
 
 class _BeamSearch:
     """The teacher's search in one shape, some tokens at a time."""
 
-    def __init__(self, teacher: Teacher, config: BeamConfig, shape: Shape, device: torch.device, pool: Any) -> None:
-        self._teacher, self._config = teacher, config
-        self._input, self._width = _Input(shape, device), config.longest(shape.source)
+    def __init__(
+        self, teacher: Teacher, advance: Advance, config: BeamConfig, shape: Shape, device: torch.device, pool: Any
+    ) -> None:
+        self._teacher, self._advance, self._config = teacher, advance, config
+        self._input, self._output = _Input(shape, device), _Output(device)
+        self._width = config.longest(shape.source)
         self._places = torch.arange(self._width, device=device)
         starts = range(0, self._width, CHUNK)
         self._chunks = [_Replayed(partial(self._chunk, number), device, pool) for number in range(len(starts))]
         self._after: list[Beams] = []
-        """How things stand after each chunk that has been searched; a recorded one leaves them in the same tensors."""
+        """How things stand after each chunk that has been searched; a recorded one leaves them in the same tensors.
+        A chunk is never called for more often than the one before it, so what it is recorded on stays where it is."""
 
     def __call__(self, sentences: Sequence[Sequence[int]]) -> list[Hypothesis]:
         self._input.fill(sentences)
         for number, chunk in enumerate(self._chunks):
-            self._after[number:] = [chunk(), *self._after[number + 1 :]]
-            if bool(self._after[number].done[: len(sentences)].all()):
+            beams, result = chunk()
+            self._after[number:] = [beams, *self._after[number + 1 :]]
+            numbers = self._output(result)[: len(sentences)]
+            if bool(numbers[:, -1].all()):
                 break
-        return self._after[number].best.hypotheses()[: len(sentences)]
+        return hypotheses(numbers[:, :-1])
 
-    def _chunk(self, number: int) -> Beams:
+    def _chunk(self, number: int) -> tuple[Beams, Int[Tensor, "b numbers"]]:
         if number:
             beams = self._after[number - 1]
         else:
-            beams = start(self._teacher, self._input.source(), self._config, self._width)
+            beams = start(self._teacher, _source(self._input.rows), self._config, self._width)
         for position in range(number * CHUNK, min((number + 1) * CHUNK, self._width)):
-            beams = advance(self._teacher, beams, position, self._places[position], self._config.length_penalty)
-        return beams
+            place, penalty = self._places[position], self._config.length_penalty
+            beams = self._advance(self._teacher, beams, place, reach_of(position), penalty)
+        return beams, torch.cat((beams.best.packed(), beams.done.long()[:, None]), 1)
 
 
 class Graphs:
@@ -158,25 +200,43 @@ class Graphs:
         self._networks, self._device = networks, device
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._pool = torch.cuda.graph_pool_handle() if _on_gpu(device) else None
+        self._compiled: dict[Hashable, Any] = {}
+        """What is compiled, by how it searches."""
 
-    def search(self, sentences: Sequence[Sequence[int]], how: How, noise: NoiseOf) -> Candidates:
-        """The candidates of each sentence, on the CPU; there may be more sentences than were asked for."""
-        shape, plan = Shape.of(sentences, how.length_bias), replace(how, seed=0)
+    def compile(self, how: How) -> None:
+        """From now on compile how this is searched, when it is called for."""
+        plan = _plan(how)
+        if plan in self._compiled or how.method == "energy":  # what differentiates does not compile
+            return
+        if how.method == "teacher":
+            self._compiled[plan] = compiled(advance, shapes_vary=True)
+        else:
+            self._compiled[plan] = compiled(_searching(self._networks, how), shapes_vary=True)
+        for key in [key for key in self._kept if isinstance(key, tuple) and key[0] == plan]:
+            del self._kept[key]
+
+    def search(self, sentences: Sequence[Sequence[int]], how: How, noise: NoiseOf) -> Found:
+        """The candidates of each sentence; there may be more sentences than were asked for."""
+        shape, plan = Shape.of(sentences, how.length_bias), _plan(how)
+        searching = self._compiled.get(plan) or _searching(self._networks, how)
         while True:
-            make = partial(_Search, self._networks, how, shape, noise, self._device, self._pool)
+            make = partial(_Search, searching, how, shape, noise, self._device, self._pool)
             with torch.inference_mode(False), torch.no_grad():
-                found: Candidates = self._get((plan, shape), make)(sentences, how, noise)
+                found: Found = self._get((plan, shape), make)(sentences, how, noise)
             if shape.target == MAX_POSITIONS or not found.cut[: len(sentences)].any():
                 return found
             shape = shape.roomier()
 
-    def beam_search(self, sentences: Sequence[Sequence[int]], config: BeamConfig) -> list[Hypothesis]:
+    def beam_search(self, sentences: Sequence[Sequence[int]], how: How) -> list[Hypothesis]:
         """The teacher's best hypothesis for each sentence."""
         assert self._networks.teacher is not None
-        shape = replace(Shape.of(sentences), target=0)
-        make = partial(_BeamSearch, self._networks.teacher, config, shape, self._device, self._pool)
+        shape, plan = replace(Shape.of(sentences), target=0), _plan(how)
+        # For one sentence it is compiled; for more, torch 2.13 stumbles over shapes that vary.
+        step = self._compiled.get(plan, advance) if shape.sentences == 1 else advance
+        config = BeamConfig(beam=how.beam)
+        make = partial(_BeamSearch, self._networks.teacher, step, config, shape, self._device, self._pool)
         with torch.inference_mode(False), torch.no_grad():
-            found: list[Hypothesis] = self._get((config, shape), make)(sentences)
+            found: list[Hypothesis] = self._get((plan, shape), make)(sentences)
         return found
 
     def _get(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -189,30 +249,18 @@ class Graphs:
         return self._kept[key]
 
 
+def _plan(how: How) -> How:
+    """What decides the work: all but the seed."""
+    return replace(how, seed=0)
+
+
+def _source(rows: Int[Tensor, "b s_and_length"]) -> Tokens:
+    return Tokens(rows[:, :-1], Layout.of_lengths(rows[:, -1], rows.shape[1] - 1))
+
+
 def _on_gpu(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
 def _rounded(width: int) -> int:
-    return -(-width // _STEP) * _STEP
-
-
-def _packed(found: Candidates) -> Int[Tensor, " numbers"]:
-    """All of it as one tensor of integers, to be copied at once; scores as the bits of fp32 numbers."""
-    bits = found.score.float().view(torch.int32).long()
-    lengths = (tokens.layout.real.sum(1) for tokens in (found.decoded, found.readable))
-    ids = (found.decoded.ids, found.readable.ids)
-    return torch.cat([part.flatten() for part in (*ids, *lengths, bits, found.best, found.cut.long())])
-
-
-def _unpacked(numbers: Int[Tensor, " numbers"], shape: Shape, each: int) -> Candidates:
-    rows, width = shape.sentences * each, shape.target
-    sizes = [rows * width, rows * (width + 1), rows, rows, rows, shape.sentences, shape.sentences]
-    decoded, read, decoded_length, read_length, bits, best, cut = numbers.split(sizes)
-    return Candidates(
-        Tokens(decoded.view(rows, width), Layout.of_lengths(decoded_length, width)),
-        Tokens(read.view(rows, width + 1), Layout.of_lengths(read_length, width + 1)),
-        bits.int().view(torch.float32).view(shape.sentences, each),
-        best,
-        cut.bool(),
-    )
+    return -(-width // STEP) * STEP

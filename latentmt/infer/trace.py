@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.engine import Candidate, Engine, listed
+from latentmt.infer.engine import Engine
+from latentmt.infer.found import Candidate, on_host
 from latentmt.infer.how import How
 from latentmt.infer.search import search
 from latentmt.models.latent import LatentModel
@@ -51,7 +52,7 @@ def trace_sentence(engine: Engine, sentence: list[int], how: How) -> SentenceTra
     seen: list[Float[Tensor, "n w D"]] = []
     with engine.turn:
         found = search(engine.networks, source, how, engine.noise(how), on_step=lambda _, z: seen.append(z))
-        ((candidates, best),) = listed(found, how.candidates)
+        candidates, best = on_host(found).all(0)
         length = int(found.decoded.layout.real[best].sum())
         model = cast(LatentModel, engine.networks.latent)
         memory = model.decoder_stack.remember(model.encode(source))

@@ -19,7 +19,8 @@ from latentmt.bundle import Bundle, Kind, load_bundle
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
-from latentmt.infer.engine import Candidate, Engine
+from latentmt.infer.engine import Engine
+from latentmt.infer.found import Candidate
 from latentmt.infer.how import METHODS, How, Method, default_method
 from latentmt.infer.postprocess import repeatable_pieces
 from latentmt.infer.refine import ADAPTIVE_STEPS
@@ -55,7 +56,7 @@ class Translator:
         teacher: Teacher | None = None,
         fingerprints: dict[str, str] | None = None,
         longest: int = 64,
-        graphed: bool = False,
+        graphed: bool | None = None,
     ) -> None:
         self.tokenizer, self.rules = tokenizer, rules
         self.latent, self.fields, self.teacher = latent, fields or {}, teacher
@@ -132,6 +133,14 @@ class Translator:
         if how.rerank == "teacher" and self.teacher is None:
             raise UserError("rerank teacher: this model has no teacher; decoder, elbo and marginal need none")
         return how
+
+    def warmup(self, batches: Sequence[int] = (1,), compiled: bool = True, **choices: Any) -> None:
+        """Make the first translation as fast as all others, on a GPU; on a CPU there is nothing to do.
+
+        Choices and `batches`, the numbers of sentences translated together, are those that are to be fast. Compiling
+        takes a minute or two and makes it about a third faster.
+        """
+        self.engine.warmup(self.how(**choices), self.longest, batches, compiled)
 
     @overload
     def translate(self, texts: str, **choices: Any) -> str: ...

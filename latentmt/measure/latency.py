@@ -31,7 +31,7 @@ from latentmt.infer.engine import BATCH_TOKENS, Engine
 from latentmt.infer.how import How, Rerank
 from latentmt.infer.translator import Translator
 from latentmt.measure.evaluate import Wanted, ways_of
-from latentmt.measure.timing import Crossover, Rate, Speed, Timing, baseline_of, crossovers, length_group, summary
+from latentmt.measure.timing import Crossover, Form, Rate, Speed, Timing, baseline_of, crossovers, length_group, summary
 
 LARGEST_BATCH = 4096
 LEAST_SECONDS = 1.0
@@ -80,7 +80,7 @@ class Report:
     batch_tokens: int
     """Padded source tokens, candidates counted, above which the engine cuts a batch into several."""
     baseline: str
-    """The way that speed-ups are relative to; eager ones to it eager, graphed ones to it graphed."""
+    """The way that speed-ups are relative to, in the same form."""
     results: list[Speed]
     crossovers: list[Crossover]
 
@@ -90,6 +90,7 @@ class _Way:
     """A way to translate, and its times in ms so far."""
 
     how: How
+    form: Form
     translator: Translator
     """With an engine of its own, lest the ways push each other's recordings out."""
     text: list[float] = field(default_factory=list)
@@ -97,8 +98,9 @@ class _Way:
     rates: list[Rate] = field(default_factory=list)
 
     @property
-    def graphed(self) -> bool:
-        return self.translator.engine.graphed
+    def warm_ups(self) -> int:
+        """How often a shape comes up before it is as fast as it gets: a recording is made the second time."""
+        return 2 if self.form != "eager" else 1
 
     def of_text(self, text: str) -> object:
         return self.translator.translations([text], self.how)
@@ -133,10 +135,16 @@ def choose_ways(translator: Translator, wanted: Wanted, reranks: Sequence[Rerank
     return list(dict.fromkeys(how for one in asked for how in ways_of(translator, one)))
 
 
-def measure_speed(translator: Translator, source: Source, hows: Sequence[How], batches: Sequence[int]) -> Report:
-    """Measure every way: eager, and graphed too where the translator does that, and on a GPU."""
-    forms = (False, True) if translator.engine.graphed or translator.device.type == "cuda" else (False,)
-    ways = [_way(translator, how, graphed) for graphed in forms for how in hows]
+def measure_speed(
+    translator: Translator, source: Source, hows: Sequence[How], batches: Sequence[int], compiled: bool = False
+) -> Report:
+    """Measure every way: eager; graphed too where the translator does that; and compiled, too, if that is wanted."""
+    if compiled and not translator.engine.graphed:
+        raise UserError("--compiled: only what runs on a GPU is compiled")
+    forms: list[Form] = ["eager"]
+    if translator.engine.graphed:
+        forms += ["graphed", "compiled"] if compiled else ["graphed"]
+    ways = [_way(translator, how, form) for form in forms for how in hows]
     texts, sentences = source.texts, [ids for text in source.texts for ids in text.sentences]
     say(f"one at a time: {len(texts)} texts, {len(ways)} ways")
     _time_singly(ways, texts)
@@ -186,19 +194,22 @@ def show_speed(report: Report, console: Console, path: Path | None = None) -> No
     console.out(json.dumps(tree), highlight=False)
 
 
-def _way(translator: Translator, how: How, graphed: bool) -> _Way:
+def _way(translator: Translator, how: How, form: Form) -> _Way:
     translator = copy.copy(translator)
-    translator.engine = Engine(translator.engine.networks, graphed=graphed)
-    return _Way(how, translator)
+    translator.engine = Engine(translator.engine.networks, graphed=form != "eager")
+    if form == "compiled":
+        translator.engine.compile(how)
+    return _Way(how, form, translator)
 
 
 def _time_singly(ways: Sequence[_Way], texts: Sequence[Text]) -> None:
     """Each way translates a few texts, then the next way does; who begins changes."""
     for way in ways:
         # Recordings are made when a length first occurs; else one text of each length will do.
-        few = texts if way.graphed else {length_group(text.tokens): text for text in texts}.values()
-        for text in few:
-            way.of_text(text.text)
+        few = {length_group(text.tokens): text for text in texts}.values() if way.form == "eager" else texts
+        for _ in range(way.warm_ups):
+            for text in few:
+                way.of_text(text.text)
     for turn, start in enumerate(range(0, len(texts), _TURN)):
         some, first = texts[start : start + _TURN], turn % len(ways)
         for way in (*ways[first:], *ways[:first]):
@@ -211,8 +222,9 @@ def _time_batches(ways: Sequence[_Way], sentences: Sequence[list[int]], batch: i
     """Each way translates the same batches, again and again by turns until it has done so for long enough."""
     groups = [[sentences[number] for number in window] for window in windows(len(sentences), batch)]
     for way in ways:
-        for group in groups if way.graphed else groups[:1]:
-            way.of_ids(group)
+        for _ in range(way.warm_ups):
+            for group in groups[:1] if way.form == "eager" else groups:
+                way.of_ids(group)
     seconds, rounds = [0.0] * len(ways), [0] * len(ways)
     left = list(range(len(ways)))
     while left:
@@ -233,14 +245,14 @@ def windows(count: int, batch: int) -> list[list[int]]:
 def _speeds(ways: Sequence[_Way], texts: Sequence[Text], baseline: How) -> list[Speed]:
     tokens = [text.tokens for text in texts]
     single = [text.tokens for text in texts if len(text.sentences) == 1]
-    base = {way.graphed: way for way in ways if way.how == baseline}
+    base = {way.form: way for way in ways if way.how == baseline}
     return [
         Speed(
-            name=f"{way.how}{', graphed' if way.graphed else ''}",
+            name=f"{way.how}{'' if way.form == 'eager' else f', {way.form}'}",
             how=way.how,
-            graphed=way.graphed,
-            text=summary(way.text, tokens, base[way.graphed].text),
-            model=summary(way.model, single, base[way.graphed].model) if single else None,
+            form=way.form,
+            text=summary(way.text, tokens, base[way.form].text),
+            model=summary(way.model, single, base[way.form].model) if single else None,
             rates=way.rates,
         )
         for way in ways

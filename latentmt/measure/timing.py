@@ -9,9 +9,12 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from latentmt.infer.how import How, default_method
 
+Form = Literal["eager", "graphed", "compiled"]
+"""Whether searches are done as they come, recorded, or recorded after they were compiled."""
 LENGTHS = (8, 16, 24, 32, 48, 64)
 """Source tokens, EOS counted, of the longest text in each group of texts."""
 
@@ -46,7 +49,7 @@ class Speed:
 
     name: str
     how: How
-    graphed: bool
+    form: Form
     text: Timing
     """From a text to its translation, one at a time."""
     model: Timing | None
@@ -122,9 +125,9 @@ def overtakes(teacher: Mapping[int, float], other: Mapping[int, float]) -> int |
 
 
 def crossovers(speeds: Sequence[Speed]) -> Iterator[Crossover]:
-    """Every teacher against the refining way one would use by default, the eager ones and the graphed ones apart."""
-    for graphed in sorted({speed.graphed for speed in speeds}):
-        alike = [speed for speed in speeds if speed.graphed == graphed]
+    """Every teacher against the refining way one would use by default, each form apart."""
+    for form in dict.fromkeys(speed.form for speed in speeds):
+        alike = [speed for speed in speeds if speed.form == form]
         refining = [speed for speed in alike if speed.how.moves and speed.how.candidates == 1]
         if not refining:
             continue

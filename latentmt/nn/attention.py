@@ -14,10 +14,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from latentmt.nn.fused import attend, linear
 
 FORBIDDEN = -1e4
 """Added to the score of a forbidden pair. exp(-1e4) is zero in every float type, and fp16 can hold it."""
@@ -141,17 +142,6 @@ def split_heads(packed: Float[Tensor, "r t _"], blocks: int, heads: int) -> Floa
     return parts.permute(2, 0, 3, 1, 4)
 
 
-def attend(
-    query: Float[Tensor, "r h t e"],
-    key: Float[Tensor, "r h s e"],
-    value: Float[Tensor, "r h s e"],
-    bias: Float[Tensor, "#r 1 #t s"],
-) -> Float[Tensor, "r t h*e"]:
-    """Softmax attention of every head, heads joined again."""
-    mixed: Tensor = F.scaled_dot_product_attention(query, key, value, bias)
-    return mixed.transpose(1, 2).flatten(2)
-
-
 class SelfAttention(nn.Module):
     """Attention of a sequence to itself; queries, keys and values come from one matrix product."""
 
@@ -161,10 +151,12 @@ class SelfAttention(nn.Module):
         self.query_key_value = projection(width, width, blocks=3)
         self.out = projection(width, width, gain=gain)
 
-    def forward(self, x: Float[Tensor, "r t d"], bias: Float[Tensor, "#r 1 t t"]) -> Float[Tensor, "r t d"]:
-        query, key, value = split_heads(self.query_key_value(x), 3, self.heads).unbind()
-        mixed: Tensor = self.out(attend(query, key, value, bias))
-        return mixed
+    def forward(
+        self, x: Float[Tensor, "r t d"], bias: Float[Tensor, "#r 1 t t"], norm: nn.LayerNorm, dropout: nn.Dropout
+    ) -> Float[Tensor, "r t d"]:
+        """x, and what its tokens gather from each other once they are normalised."""
+        query, key, value = split_heads(linear(self.query_key_value, x, norm=norm), 3, self.heads).unbind()
+        return linear(self.out, attend(query, key, value, bias), dropout=dropout, added=x)
 
     def step(
         self,
@@ -172,12 +164,12 @@ class SelfAttention(nn.Module):
         cache: Float[Tensor, "2 r h w e"],
         bias: Float[Tensor, "r 1 k w"],
         slots: Int[Tensor, " k"],
+        norm: nn.LayerNorm,
     ) -> Float[Tensor, "r k d"]:
-        """The newest tokens attend to the cache, after taking their own slots there."""
-        packed = split_heads(self.query_key_value(x), 3, self.heads)
+        """The same for the newest tokens, which attend to the cache after taking their own slots there."""
+        packed = split_heads(linear(self.query_key_value, x, norm=norm), 3, self.heads)
         cache.index_copy_(3, slots, packed[1:])
-        mixed: Tensor = self.out(attend(packed[0], cache[0], cache[1], bias))
-        return mixed
+        return linear(self.out, attend(packed[0], cache[0], cache[1], bias), added=x)
 
 
 class CrossAttention(nn.Module):
@@ -198,8 +190,11 @@ class CrossAttention(nn.Module):
         x: Float[Tensor, "r t d"],
         keys_values: Float[Tensor, "2 b h s e"],
         bias: Float[Tensor, "b 1 _ s"],
+        norm: nn.LayerNorm,
+        dropout: nn.Dropout,
     ) -> Float[Tensor, "r t d"]:
+        """x, and what its tokens, once normalised, gather from the source."""
         key, value = keys_values.unbind()
-        (query,) = split_heads(self.query(x).view(len(key), -1, x.shape[2]), 1, self.heads).unbind()
-        mixed: Tensor = self.out(attend(query, key, value, bias))
-        return mixed.view_as(x)
+        asked = linear(self.query, x, norm=norm).view(len(key), -1, x.shape[2])
+        (query,) = split_heads(asked, 1, self.heads).unbind()
+        return linear(self.out, attend(query, key, value, bias).view_as(x), dropout=dropout, added=x)

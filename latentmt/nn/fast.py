@@ -15,6 +15,8 @@ import torch
 
 WARM_UP = 2
 """Times the work is done before the recording: kernels are compiled and chosen, and memory is laid out, at first."""
+MOST_COMPILED = 64
+"""How often the same piece of source may be compiled."""
 BACKEND = "inductor"
 """What torch compiles with."""
 
@@ -22,9 +24,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def compiled(function: Callable[P, T]) -> Callable[P, T]:
-    """The function compiled as one piece, for arguments of the shapes it is first called with."""
-    compiled: Callable[P, T] = torch.compile(function, fullgraph=True, dynamic=False, backend=BACKEND)
+def compiled(function: Callable[P, T], shapes_vary: bool = False) -> Callable[P, T]:
+    """The function compiled as one piece, for arguments of the shapes it is first called with, or for any."""
+    import torch._dynamo.config
+
+    # Several functions may be made by one piece of source, as closures are; torch counts them as one.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_COMPILED)
+    compiled: Callable[P, T] = torch.compile(function, fullgraph=True, dynamic=shapes_vary, backend=BACKEND)
     return compiled
 
 

@@ -29,6 +29,7 @@ from latentmt.nn.attention import (
     seen_bias,
     split_heads,
 )
+from latentmt.nn.fused import linear
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,10 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(size.dropout)
         self.out = projection(size.filter, size.width, gain=gain)
 
-    def forward(self, x: Float[Tensor, "r t d"]) -> Float[Tensor, "r t d"]:
-        y: Tensor = self.out(self.dropout(F.relu(self.inner(x))))
-        return y
+    def forward(self, x: Float[Tensor, "r t d"], norm: nn.LayerNorm, dropout: nn.Dropout) -> Float[Tensor, "r t d"]:
+        """x, and what becomes of each of its tokens once it is normalised."""
+        hidden = linear(self.inner, x, norm=norm, relu=True, dropout=self.dropout)
+        return linear(self.out, hidden, dropout=dropout, added=x)
 
 
 class EncoderLayer(nn.Module):
@@ -86,9 +88,9 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(size.dropout)
 
     def forward(self, x: Float[Tensor, "r t d"], bias: Float[Tensor, "r 1 t t"]) -> Float[Tensor, "r t d"]:
-        x = x + self.dropout(self.self_attention(self.self_norm(x), bias))
-        fed: Tensor = self.dropout(self.feed_forward(self.feed_norm(x)))
-        return x + fed
+        x = self.self_attention(x, bias, self.self_norm, self.dropout)
+        fed: Tensor = self.feed_forward(x, self.feed_norm, self.dropout)
+        return fed
 
 
 class DecoderLayer(nn.Module):
@@ -112,7 +114,7 @@ class DecoderLayer(nn.Module):
         memory: Float[Tensor, "2 b h s e"],
         memory_bias: Float[Tensor, "b 1 _ s"],
     ) -> Float[Tensor, "r t d"]:
-        x = x + self.dropout(self.self_attention(self.self_norm(x), bias))
+        x = self.self_attention(x, bias, self.self_norm, self.dropout)
         return self._rest(x, memory, memory_bias)
 
     def step(
@@ -124,13 +126,13 @@ class DecoderLayer(nn.Module):
         memory_bias: Float[Tensor, "r 1 k s"],
         slots: Int[Tensor, " k"],
     ) -> Float[Tensor, "r k d"]:
-        x = x + self.dropout(self.self_attention.step(self.self_norm(x), cache, bias, slots))
+        x = self.self_attention.step(x, cache, bias, slots, self.self_norm)
         return self._rest(x, memory, memory_bias)
 
     def _rest(self, x: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
-        x = x + self.dropout(self.cross_attention(self.cross_norm(x), memory, memory_bias))
-        fed: Tensor = self.dropout(self.feed_forward(self.feed_norm(x)))
-        return x + fed
+        x = self.cross_attention(x, memory, memory_bias, self.cross_norm, self.dropout)
+        fed: Tensor = self.feed_forward(x, self.feed_norm, self.dropout)
+        return fed
 
 
 class EncoderStack(nn.Module):

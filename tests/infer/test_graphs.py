@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
 
 from latentmt.data.tokenizer import EOS
 from latentmt.infer import graphs
-from latentmt.infer.engine import Candidate, Engine
+from latentmt.infer.engine import Engine
+from latentmt.infer.found import Candidate
 from latentmt.infer.graphs import Shape
 from latentmt.infer.how import How
 from latentmt.infer.search import Networks
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.nn import fast
 from latentmt.nn.positions import MAX_POSITIONS
 
 VOCABULARY = 23
@@ -40,8 +45,7 @@ def sentences(count: int, longest: int = 19) -> list[list[int]]:
     return [[*torch.randint(4, VOCABULARY, (n,), generator=generator).tolist(), EOS] for n in lengths]
 
 
-@pytest.fixture(scope="module")
-def networks() -> Networks:
+def make_networks() -> Networks:
     """Random, but with heads so large that sentences differ in length and candidates in what they say."""
     torch.manual_seed(5)
     config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
@@ -59,6 +63,11 @@ def networks() -> Networks:
         teacher.double().eval(),
         repeatable,
     )
+
+
+@pytest.fixture(scope="module")
+def networks() -> Networks:
+    return make_networks()
 
 
 def same(left: list[tuple[list[Candidate], int]], right: list[tuple[list[Candidate], int]]) -> None:
@@ -143,3 +152,43 @@ def test_inference_mode_leaves_no_trace(networks: Networks) -> None:
         with torch.inference_mode():
             inside = engine.best(sentences(3), how)
         assert engine.best(sentences(3), how) == inside
+
+
+def compare_compiled() -> None:
+    networks = make_networks()
+    for how in (How("score", 1, lengths=2, rerank="decoder"), How("teacher", beam=2)):
+        plain, engine = Engine(networks, graphed=False), Engine(networks, graphed=True)
+        same(engine.all(sentences(1), how), plain.all(sentences(1), how))
+        engine.warmup(how, longest=9, batches=[1, 2])
+        assert engine._graphs is not None
+        assert list(engine._graphs._compiled) == [replace(how, seed=0)]
+        for some in (sentences(1), sentences(3), sentences(9)):
+            same(engine.all(some, how), plain.all(some, how))
+
+
+def test_compiling_changes_nothing() -> None:
+    """In another process: the checks of shapes that tests are imported with cannot be compiled."""
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_warming_up_makes_every_shape(networks: Networks) -> None:
+    engine = Engine(networks, graphed=True)
+    engine.warmup(How("score", 1), longest=20, batches=[1, 3], compiled=False)
+    assert engine._graphs is not None
+    shapes = {key[1] for key in engine._graphs._kept}  # type: ignore[index]
+    assert {(shape.sentences, shape.source) for shape in shapes} == {(n, s) for n in (1, 4) for s in (8, 16, 24)}
+    Engine(networks, graphed=False).warmup(How("score", 1), longest=20)  # nothing to do
+
+
+def test_an_energy_is_not_compiled(networks: Networks) -> None:
+    engine = Engine(networks, graphed=True)
+    engine.warmup(How("energy", 1), longest=8)
+    assert engine._graphs is not None
+    assert not engine._graphs._compiled
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    fast.BACKEND = "aot_eager"  # all of compiling but the writing of kernels
+    compare_compiled()

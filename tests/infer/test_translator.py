@@ -20,7 +20,8 @@ from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.errors import UserError
-from latentmt.infer.engine import Candidate, Engine
+from latentmt.infer.engine import Engine
+from latentmt.infer.found import Candidate
 from latentmt.infer.how import How
 from latentmt.infer.postprocess import without_special
 from latentmt.infer.translator import Translator

@@ -30,6 +30,7 @@ from latentmt.measure.evaluate import Wanted
 from latentmt.measure.latency import choose_ways, measure_speed, parse_batches, read_source, show_speed, windows
 from latentmt.measure.timing import (
     Crossover,
+    Form,
     Rate,
     Speed,
     baseline_of,
@@ -103,10 +104,10 @@ def test_where_a_teacher_overtakes(teacher: dict[int, float], other: dict[int, f
     assert overtakes(teacher, other) == batch
 
 
-def speed(how: How, rates: dict[int, float], graphed: bool = False) -> Speed:
-    name = f"{how}{', graphed' if graphed else ''}"
+def speed(how: How, rates: dict[int, float], form: Form = "eager") -> Speed:
+    name = f"{how}{'' if form == 'eager' else f', {form}'}"
     timing = summary([1.0], [1], [1.0])
-    return Speed(name, how, graphed, timing, None, [Rate(batch, rate) for batch, rate in rates.items()])
+    return Speed(name, how, form, timing, None, [Rate(batch, rate) for batch, rate in rates.items()])
 
 
 def test_teachers_are_held_against_the_default_way_in_the_same_form() -> None:
@@ -120,8 +121,8 @@ def test_teachers_are_held_against_the_default_way_in_the_same_form() -> None:
         speed(search, {1: 0.5, 2: 0.5}),
         speed(greedy, {1: 7.0, 2: 10.0}),
         speed(beam, {1: 5.0, 2: 6.0}),
-        speed(How("score", 1), {1: 80.0, 2: 90.0}, graphed=True),
-        speed(greedy, {1: 81.0, 2: 50.0}, graphed=True),
+        speed(How("score", 1), {1: 80.0, 2: 90.0}, form="graphed"),
+        speed(greedy, {1: 81.0, 2: 50.0}, form="graphed"),
     ]
     found = list(crossovers(speeds))
     assert found == [
@@ -226,7 +227,7 @@ def test_every_way_is_measured(model: Path, tmp_path: Path) -> None:
     assert tree["models"] == translator.fingerprints
     for speed in tree["results"]:
         assert set(speed["how"]) == {field.name for field in fields(How)}
-        assert speed["graphed"] is False
+        assert speed["form"] == "eager"
         assert (speed["text"]["count"], speed["model"]["count"]) == (4, 3)
         for timing in (speed["text"], speed["model"]):
             assert 0 < timing["p50"] <= timing["p90"] <= timing["p99"]
@@ -273,7 +274,7 @@ def test_where_searches_are_recorded_both_forms_are_measured(model: Path) -> Non
     report = measure_speed(translator, source, ways, [1])
     names = ["score-1", "teacher beam 1", "teacher beam 4"]
     assert [one.name for one in report.results] == [*names, *(f"{name}, graphed" for name in names)]
-    assert [one.graphed for one in report.results] == [False] * 3 + [True] * 3
+    assert [one.form for one in report.results] == ["eager"] * 3 + ["graphed"] * 3
     assert [one.text.speedup for one in report.results if one.how == ways[2]] == [1.0, 1.0]
     assert [(one.teacher, one.against) for one in report.crossovers][2] == (
         "teacher beam 1, graphed",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from latentmt.nn.attention import (
     FORBIDDEN,
@@ -43,21 +44,22 @@ def test_forbidden_pairs_weigh_nothing_in_any_precision(dtype: torch.dtype) -> N
     x = torch.randn(2, 6, 8, dtype=dtype)
     bias = attention_bias(SEGMENT, SEGMENT, dtype)
     changed = x.clone()
-    changed[0, 2:] = 100.0
-    assert torch.equal(attention(x, bias)[0, :2], attention(changed, bias)[0, :2])
+    changed[0, 2:] = torch.randn(4, 8, dtype=dtype)
+    norm, dropout = nn.LayerNorm(8).to(dtype), nn.Dropout(0.0)
+    assert torch.equal(attention(x, bias, norm, dropout)[0, :2], attention(changed, bias, norm, dropout)[0, :2])
 
 
 def test_attention_is_softmax_of_scaled_products() -> None:
     torch.manual_seed(0)
     attention = SelfAttention(6, 2)
-    x = torch.randn(1, 4, 6)
-    query, key, value = attention.query_key_value(x)[0].split(6, dim=1)
+    x, norm = torch.randn(1, 4, 6), nn.LayerNorm(6)
+    query, key, value = attention.query_key_value(norm(x))[0].split(6, dim=1)
     heads = []
     for part in (slice(0, 3), slice(3, 6)):
         weights = (query[:, part] @ key[:, part].T / 3**0.5).softmax(1)
         heads.append(weights @ value[:, part])
-    expected = attention.out(torch.cat(heads, dim=1))[None]
-    torch.testing.assert_close(attention(x, torch.zeros(1, 1, 4, 4)), expected)
+    expected = x + attention.out(torch.cat(heads, dim=1))[None]
+    torch.testing.assert_close(attention(x, torch.zeros(1, 1, 4, 4), norm, nn.Dropout(0.0)), expected)
 
 
 def test_counting_by_segment() -> None:

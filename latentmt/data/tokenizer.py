@@ -95,14 +95,17 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
         """The ids of each text, EOS last."""
-        escaped = [_escaped(text) for text in texts]
-        encoded: list[list[int]] = self._processor.encode(escaped, add_eos=True, num_threads=threads)
+        escaped, encode = [_escaped(text) for text in texts], self._processor.encode
+        if threads == 1:  # given a list it starts threads, which takes longer than most lists
+            return [encode(text, add_eos=True) for text in escaped]
+        encoded: list[list[int]] = encode(escaped, add_eos=True, num_threads=threads)
         return encoded
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """The text of each sentence; special pieces have none."""
         pieces = [[id_ for id_ in map(int, sentence) if id_ not in SPECIAL] for sentence in sentences]
-        return [_ESCAPED.sub(lambda match: _UNESCAPE[match[0]], text) for text in self._processor.decode(pieces)]
+        texts = [self._processor.decode(sentence) for sentence in pieces]
+        return [_ESCAPED.sub(lambda match: _UNESCAPE[match[0]], text) for text in texts]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The ids as SentencePiece writes them, for people to look at."""

@@ -5,6 +5,7 @@ It knows no networks and does not search.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,7 +52,10 @@ class Found:
         """What `packed` made of candidates for so many sentences, with targets of this width."""
         rows = sentences * candidates
         sizes = [rows * width, rows * (width + 1), rows, rows, sentences, sentences]
-        decoded, read, lengths, bits, kept, cut = np.split(numbers.numpy(), np.cumsum(sizes)[:-1])
+        all_, ends = numbers.numpy(), itertools.accumulate(sizes)
+        decoded, read, lengths, bits, kept, cut = (
+            all_[end - size : end] for size, end in zip(sizes, ends, strict=True)
+        )
         return Found(
             decoded.reshape(sentences, candidates, width),
             read.reshape(sentences, candidates, width + 1),

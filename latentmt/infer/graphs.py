@@ -18,7 +18,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -249,6 +249,7 @@ class Graphs:
         return self._kept[key]
 
 
+@lru_cache
 def _plan(how: How) -> How:
     """What decides the work: all but the seed."""
     return replace(how, seed=0)

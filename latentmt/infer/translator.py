@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast, overload
 
@@ -183,8 +184,9 @@ class Translator:
         return self._split(text).sentences
 
     def _split(self, text: str) -> _Sentences:
-        line = split_line(_valid(text), lambda part: len(self._encode(part)) <= self.longest)
-        encoded = [self._encode(part.text) for part in line.parts]
+        encode = lru_cache(self._encode)  # what fits is wanted again
+        line = split_line(_valid(text), lambda part: len(encode(part)) <= self.longest)
+        encoded = [encode(part.text) for part in line.parts]
         return _Sentences(line, [ids for ids in encoded if len(ids) > 1], [len(ids) > 1 for ids in encoded])
 
     def _encode(self, text: str) -> list[int]:

@@ -31,12 +31,27 @@ def linear(
 
         run = kernels.linear_op if torch.compiler.is_compiling() else kernels.linear
         scale, shift = (norm.weight, norm.bias) if norm else (None, None)
-        out: Tensor = run(x, layer.weight, layer.bias, scale, shift, norm.eps if norm else 0.0, relu, added)
+        out: Tensor = run(x, layer.weight, layer.bias, scale, shift, norm.eps if norm else 0.0, relu, added, False)
         return out
     out = layer(norm(x) if norm else x)
     out = F.relu(out) if relu else out
     out = dropout(out) if dropout else out
     return out if added is None else added + out
+
+
+def readout(
+    x: Float[Tensor, "*b d"], weight: Float[Tensor, "o d"], bias: Float[Tensor, " o"] | None
+) -> Float[Tensor, "*b o"]:
+    """A linear map computed in fp32 (or better), whatever surrounds it."""
+    if bias is not None and x.dim() > 2 and _pays(x):
+        from latentmt.nn import kernels
+
+        run = kernels.linear_op if torch.compiler.is_compiling() else kernels.linear
+        out: Tensor = run(x, weight, bias, None, None, 0.0, False, None, True)  # products of bf16 are exact in fp32
+        return out
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    with torch.autocast(x.device.type, enabled=False):
+        return F.linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
 
 
 def attend(

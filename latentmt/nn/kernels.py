@@ -8,6 +8,7 @@ GPUs; `fused` decides who comes here.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -17,31 +18,54 @@ from torch import Tensor
 
 
 @triton.jit
+def _in_turn():
+    """Wait until what the kernel in front writes is there; from then on the next one may begin."""
+    tl.extra.cuda.gdc_wait()
+    tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
 def _linear(
     x, weight, bias, norm_weight, norm_bias, added, out,
     rows, inputs, outputs, eps,
-    NORM: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+    NORM: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """A tile of rows × outputs. Where there is a norm, INPUTS covers all inputs."""
+    """A tile of rows × outputs. AT_ONCE: INPUTS covers all inputs, which a norm needs; else it is a part of them.
+
+    What is EARLY begins before the kernel in front of it has ended, and loads what that one has no part in: weights.
+    """
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
     here, there = row[:, None] < rows, output[None, :] < outputs
-    total = tl.zeros((ROWS, OUTPUTS), dtype=tl.float32)
-    for first in range(0, inputs, INPUTS):
-        column = first + tl.arange(0, INPUTS)
+    shift = tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)
+    if AT_ONCE:
+        column = tl.arange(0, INPUTS)
         exists = column < inputs
         w = tl.load(weight + output[None, :] * inputs + column[:, None], mask=there & exists[:, None], other=0.0)
+        if NORM:
+            norm_scale = tl.load(norm_weight + column, mask=exists, other=0.0).to(tl.float32)
+            norm_shift = tl.load(norm_bias + column, mask=exists, other=0.0).to(tl.float32)
+        if EARLY:
+            _in_turn()
         a = tl.load(x + row[:, None] * inputs + column[None, :], mask=here & exists[None, :], other=0.0)
         if NORM:
             values = a.to(tl.float32)
             centred = tl.where(exists[None, :], values - (tl.sum(values, 1) / inputs)[:, None], 0.0)
             scale = tl.rsqrt(tl.sum(centred * centred, 1) / inputs + eps)
-            gain = tl.load(norm_weight + column, mask=exists, other=0.0).to(tl.float32)
-            shift = tl.load(norm_bias + column, mask=exists, other=0.0).to(tl.float32)
-            a = (centred * scale[:, None] * gain[None, :] + shift[None, :]).to(x.dtype.element_ty)
-        total = tl.dot(a, w, total, input_precision=PRECISION)
-    total += tl.load(bias + output, mask=output < outputs, other=0.0).to(tl.float32)[None, :]
+            a = (centred * scale[:, None] * norm_scale[None, :] + norm_shift[None, :]).to(x.dtype.element_ty)
+        total = tl.dot(a, w, input_precision=PRECISION)
+    else:
+        if EARLY:
+            _in_turn()
+        total = tl.zeros((ROWS, OUTPUTS), dtype=tl.float32)
+        for first in range(0, inputs, INPUTS):
+            column = first + tl.arange(0, INPUTS)
+            exists = column < inputs
+            w = tl.load(weight + output[None, :] * inputs + column[:, None], mask=there & exists[:, None], other=0.0)
+            a = tl.load(x + row[:, None] * inputs + column[None, :], mask=here & exists[None, :], other=0.0)
+            total = tl.dot(a, w, total, input_precision=PRECISION)
+    total += shift[None, :]
     place = row[:, None] * outputs + output[None, :]
     if RELU:
         total = tl.maximum(total, 0.0)
@@ -57,12 +81,14 @@ def _attention(
     query, key, value, bias, out,
     q_row, q_head, q_token, k_row, k_head, k_token, v_row, v_head, v_token, b_row, b_token,
     heads, queries, keys, scale,
-    WIDTH: tl.constexpr, PRECISION: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    WIDTH: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Some queries of one head of one row, over all keys."""
     row, head = tl.program_id(1) // heads, tl.program_id(1) % heads
     place, entry = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES), tl.arange(0, WIDTH)
     asked = place[:, None] < queries
+    if EARLY:
+        _in_turn()
     q = tl.load(query + row * q_row + head * q_head + place[:, None] * q_token + entry[None, :], mask=asked, other=0.0)
     highest = tl.full((QUERIES,), -float("inf"), dtype=tl.float32)
     weights = tl.zeros((QUERIES,), dtype=tl.float32)
@@ -102,18 +128,22 @@ def linear(
     eps: float,
     relu: bool,
     added: Tensor | None,
+    wide: bool,
 ) -> Tensor:
-    """linear(norm(x)), ReLU or not, plus what is added; without a norm if there is no weight for it."""
+    """linear(norm(x)), ReLU or not, plus what is added; without a norm if there is no weight for it.
+
+    `wide`: the result is fp32, as it was summed up.
+    """
     outputs, inputs = weight.shape
     rows, norm = x.numel() // inputs, norm_weight is not None
-    out = torch.empty((*x.shape[:-1], outputs), dtype=x.dtype, device=x.device)
-    tile = _tile(rows, inputs, norm, x.element_size())
+    out = torch.empty((*x.shape[:-1], outputs), dtype=torch.float32 if wide else x.dtype, device=x.device)
+    tile = _tile(rows, inputs, outputs, norm, x.element_size())
     _linear[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows))](
         x.contiguous(), weight, bias, norm_weight, norm_bias, None if added is None else added.contiguous(), out,
         rows, inputs, outputs, eps,
         NORM=norm, RELU=relu, ADD=added is not None, PRECISION=_precision(x),
-        ROWS=tile.rows, OUTPUTS=tile.outputs, INPUTS=tile.inputs,
-        num_warps=tile.warps, num_stages=tile.stages,
+        ROWS=tile.rows, OUTPUTS=tile.outputs, INPUTS=tile.inputs, AT_ONCE=tile.inputs >= inputs,
+        num_warps=tile.warps, num_stages=tile.stages, **_launch(x.device),
     )  # fmt: skip
     return out
 
@@ -128,7 +158,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
         *query.stride()[:3], *key.stride()[:3], *value.stride()[:3], bias.stride(0), bias.stride(2),
         heads, queries, key.shape[2], width**-0.5,
         WIDTH=width, PRECISION=_precision(query), QUERIES=16, KEYS=64,
-        num_warps=4,
+        num_warps=4, **_launch(query.device),
     )  # fmt: skip
     return out
 
@@ -145,12 +175,21 @@ class _Tile(NamedTuple):
     """How many parts are on their way from memory at once."""
 
 
-def _tile(rows: int, inputs: int, norm: bool, size: int) -> _Tile:
-    """Small tiles while there are more processors than tiles; a norm needs all inputs at once."""
+def _tile(rows: int, inputs: int, outputs: int, norm: bool, size: int) -> _Tile:
+    """As measured on an H200: small tiles while there are more processors than tiles, and what fits into one."""
     every = triton.next_power_of_2(inputs)
-    few = rows <= 128 or size * every > 1024  # what is large has to fit into a processor's memory
-    tile_rows, outputs, warps = (16, 32, 4) if few else (32, 64, 4) if rows <= 512 else (64, 64, 8)
-    return _Tile(tile_rows, outputs, every if norm else min(every, 128), warps, 1 if norm else 3)
+    if rows <= 128 and size * every <= 4096:
+        return _Tile(16, 64, every, 8, 1) if outputs >= 512 and size * every <= 2048 else _Tile(16, 32, every, 4, 1)
+    if size * every <= 1024:
+        return _Tile(32 if rows <= 512 else 64, 128, every, 8, 1) if norm else _Tile(32, 64, every, 4, 1)
+    return _Tile(16, 32, every, 4, 1) if norm else _Tile(64, 64, 128, 4, 3)
+
+
+@lru_cache
+def _launch(device: torch.device) -> dict[str, bool]:
+    """Whether kernels may begin early: an NVIDIA GPU knows how to from Hopper on."""
+    early = device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+    return {"EARLY": early, "launch_pdl": True} if early else {"EARLY": False}
 
 
 def _precision(x: Tensor) -> str:
@@ -163,7 +202,7 @@ linear_op = torch.library.custom_op(
     linear,
     mutates_args=(),
     schema="(Tensor x, Tensor weight, Tensor bias, Tensor? norm_weight, Tensor? norm_bias, float eps, bool relu, "
-    "Tensor? added) -> Tensor",
+    "Tensor? added, bool wide) -> Tensor",
 )
 attend_op = torch.library.custom_op(
     "latentmt::attend",
@@ -174,8 +213,18 @@ attend_op = torch.library.custom_op(
 
 
 @linear_op.register_fake
-def _(x: Tensor, weight: Tensor, *others: object) -> Tensor:
-    return x.new_empty((*x.shape[:-1], weight.shape[0]))
+def _(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    norm_weight: Tensor | None,
+    norm_bias: Tensor | None,
+    eps: float,
+    relu: bool,
+    added: Tensor | None,
+    wide: bool,
+) -> Tensor:
+    return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=torch.float32 if wide else x.dtype)
 
 
 @attend_op.register_fake

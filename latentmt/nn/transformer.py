@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -29,7 +28,7 @@ from latentmt.nn.attention import (
     seen_bias,
     split_heads,
 )
-from latentmt.nn.fused import linear
+from latentmt.nn.fused import linear, readout
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,7 @@ class Readout(nn.Linear):
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b o"]:
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            bias = None if self.bias is None else self.bias.to(dtype)
-            return F.linear(x.to(dtype), self.weight.to(dtype), bias)
+        return readout(x, self.weight, self.bias)
 
 
 class FeedForward(nn.Module):

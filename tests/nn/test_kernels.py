@@ -36,7 +36,7 @@ def test_linear_is_norm_linear_relu_and_sum(
     expected = F.relu(expected) if relu else expected
     expected = expected if added is None else expected + added
     scale, shift = (norm.weight, norm.bias) if normalised else (None, None)
-    found = kernels.linear(x, layer.weight, layer.bias, scale, shift, norm.eps, relu, added)
+    found = kernels.linear(x, layer.weight, layer.bias, scale, shift, norm.eps, relu, added, False)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5)
 
 
@@ -74,15 +74,24 @@ def test_half_precision_is_rounded_where_torch_rounds() -> None:
     added = torch.randn(1, 40, 32, device=DEVICE, dtype=half)
     with torch.no_grad():
         expected = added + layer(norm(x))
-        found = kernels.linear(x, layer.weight, layer.bias, norm.weight, norm.bias, norm.eps, False, added)
+        found = kernels.linear(x, layer.weight, layer.bias, norm.weight, norm.bias, norm.eps, False, added, False)
     assert (found == expected).float().mean() > 0.95
     torch.testing.assert_close(found, expected, rtol=2**-8, atol=2**-8)
+
+
+def test_a_wide_result_is_not_rounded() -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Linear(64, 16, device=DEVICE, dtype=torch.float16), torch.randn(2, 5, 64, device=DEVICE).half()
+    with torch.no_grad():
+        found = kernels.linear(x, layer.weight, layer.bias, None, None, 0.0, False, None, True)
+        expected = F.linear(x.float(), layer.weight.float(), layer.bias.float())
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_to_a_compiler_a_kernel_is_one_operation() -> None:
     layer, x = nn.Linear(16, 32, device=DEVICE), torch.randn(2, 5, 16, device=DEVICE)
     weights = layer.weight.detach(), layer.bias.detach()
-    torch.library.opcheck(kernels.linear_op, (x, *weights, None, None, 0.0, True, None))
+    torch.library.opcheck(kernels.linear_op, (x, *weights, None, None, 0.0, True, None, False))
     query, key = torch.randn(2, 2, 5, 16, device=DEVICE), torch.randn(2, 2, 7, 16, device=DEVICE)
     bias = torch.zeros(2, 1, 5, 7, device=DEVICE)
     torch.library.opcheck(kernels.attend_op, (query, key, key, bias))

@@ -28,6 +28,8 @@ from latentmt.infer.search import Networks, predict_lengths
 from latentmt.infer.translator import Translator
 from latentmt.train.ranks import pick_device
 
+ALONE = 20
+"""Sentences that are also searched one by one."""
 LEAST = {"float32": 0.98, "bfloat16": 0.7}
 """The share of sentences that must be equal."""
 
@@ -60,7 +62,7 @@ def compare(translator: Translator, sentences: list[list[int]], how: How) -> dic
     left = eager.best(sentences, how)
     for _ in range(3):  # a shape is searched, then recorded, then replayed
         right = graphed.best(sentences, how)
-        alone = [graphed.best([sentence], how)[0] for sentence in sentences[:50]]
+        alone = [graphed.best([sentence], how)[0] for sentence in sentences[:ALONE]]
     differing = [i for i, (a, b) in enumerate(zip(left, right, strict=True)) if a.decoded != b.decoded]
     gaps = []
     if how.method == "prior":

@@ -31,7 +31,18 @@ from latentmt.infer.engine import BATCH_TOKENS, Engine
 from latentmt.infer.how import How, Rerank
 from latentmt.infer.translator import Translator
 from latentmt.measure.evaluate import Wanted, ways_of
-from latentmt.measure.timing import Crossover, Form, Rate, Speed, Timing, baseline_of, crossovers, length_group, summary
+from latentmt.measure.timing import (
+    Crossover,
+    Form,
+    Rate,
+    Speed,
+    Timing,
+    baseline_of,
+    crossovers,
+    length_group,
+    percentile,
+    summary,
+)
 
 LARGEST_BATCH = 4096
 LEAST_SECONDS = 1.0
@@ -96,6 +107,10 @@ class _Way:
     text: list[float] = field(default_factory=list)
     model: list[float] = field(default_factory=list)
     rates: list[Rate] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return f"{self.how}{'' if self.form == 'eager' else f', {self.form}'}"
 
     @property
     def warm_ups(self) -> int:
@@ -206,6 +221,7 @@ def _time_singly(ways: Sequence[_Way], texts: Sequence[Text]) -> None:
     """Each way translates a few texts, then the next way does; who begins changes."""
     for way in ways:
         # Recordings are made when a length first occurs; else one text of each length will do.
+        say(f"{way.name}: getting ready")
         few = {length_group(text.tokens): text for text in texts}.values() if way.form == "eager" else texts
         for _ in range(way.warm_ups):
             for text in few:
@@ -216,6 +232,8 @@ def _time_singly(ways: Sequence[_Way], texts: Sequence[Text]) -> None:
             way.of_text(some[0].text)  # not timed: its weights have to come back into the caches
             way.text.extend(_ms(way.of_text, text.text) for text in some)
             way.model.extend(_ms(way.of_ids, text.sentences) for text in some if len(text.sentences) == 1)
+    for way in ways:
+        say(f"{way.name}: {percentile(way.text, 0.5):.2f} ms")
 
 
 def _time_batches(ways: Sequence[_Way], sentences: Sequence[list[int]], batch: int) -> None:
@@ -248,7 +266,7 @@ def _speeds(ways: Sequence[_Way], texts: Sequence[Text], baseline: How) -> list[
     base = {way.form: way for way in ways if way.how == baseline}
     return [
         Speed(
-            name=f"{way.how}{'' if way.form == 'eager' else f', {way.form}'}",
+            name=way.name,
             how=way.how,
             form=way.form,
             text=summary(way.text, tokens, base[way.form].text),

@@ -16,10 +16,8 @@ demo: train-demo
 train-demo: .venv/installed
 	$(BIN)/latentmt numbers $(TEXT)
 	$(BIN)/latentmt run recipes/numbers --data $(TEXT)
-	@echo; echo "Translations before refinement:"
-	@$(BIN)/latentmt translate --model $(RUN) --method prior $(SAMPLES)
-	@echo; echo "After one step along the learned score:"
-	@$(BIN)/latentmt translate --model $(RUN) --method score --steps 1 $(SAMPLES)
+	@echo; echo "Translations before refinement (L=0) and after each step along the learned score, and their certainty:"
+	@$(BIN)/latentmt trace --model $(RUN) --steps 2 $(SAMPLES)
 	@echo; echo "The test set; a sentence counts as exact if it keeps to one style throughout:"
 	@$(BIN)/latentmt evaluate --model $(RUN) --src $(TEXT)/test.de \
 		--ref $(TEXT)/test.british.en --ref $(TEXT)/test.american.en

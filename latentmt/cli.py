@@ -41,7 +41,13 @@ BudgetOption = Annotated[
     float | None, typer.Option(min=0, help="Make a new training run as long as this, instead of the recipe's steps.")
 ]
 MaxOption = Annotated[float | None, typer.Option(min=0, help="Stop training after this, to be resumed.")]
-ModelOption = Annotated[Path, typer.Option("--model", help="A folder of bundles: latent, score, energy, teacher.")]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="An installed model, or a folder of bundles: latent, score, energy, teacher. Default: the installed one.",
+    ),
+]
 
 
 class Stage(StrEnum):
@@ -213,8 +219,8 @@ def distill(
 
 @app.command()
 def translate(
-    model: ModelOption,
     texts: TextsArgument = None,
+    model: ModelOption = None,
     input_: InputOption = None,
     method: MethodOption = None,
     steps: StepsOption = None,
@@ -261,10 +267,47 @@ def translate(
 
 
 @app.command()
+def trace(
+    texts: Annotated[list[str], typer.Argument(help="What to translate.", show_default=False)],
+    model: ModelOption = None,
+    method: MethodOption = None,
+    steps: Annotated[int, typer.Option(help="Refinement steps.")] = 4,
+    lengths: LengthsOption = None,
+    samples: SamplesOption = None,
+    rerank: RerankOption = None,
+    seed: SeedOption = None,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Translate before your eyes: every sentence after each refinement step, changes marked, and its certainty."""
+    import json
+
+    from latentmt.display import output
+    from latentmt.infer.translator import Translator
+    from latentmt.refinement import show_trace, trace_tree
+    from latentmt.train.ranks import pick_device
+
+    translator = Translator.load(model, pick_device(device), threads)
+    how = translator.how(
+        steps=steps,
+        **_given(
+            method=method and method.value, lengths=lengths, samples=samples, rerank=rerank and rerank.value, seed=seed
+        ),
+    )
+    for text in texts:
+        traces = translator.traces(text, how)
+        if json_:
+            print(json.dumps(trace_tree(translator, text, how, traces), ensure_ascii=False))
+        else:
+            show_trace(translator, how, traces, output())
+
+
+@app.command()
 def evaluate(
-    model: ModelOption,
     src: SourceOption,
     ref: Annotated[list[Path], typer.Option(help="References, a line each; may be given several times.")],
+    model: ModelOption = None,
     method: MethodsOption = None,
     steps: StepsListOption = None,
     lengths: LengthsOption = None,
@@ -327,8 +370,8 @@ def health(recipe: RecipeArgument, work: WorkOption = None, device: DeviceOption
 
 @app.command()
 def bench(
-    model: ModelOption,
     src: SourceOption,
+    model: ModelOption = None,
     sentences: Annotated[int, typer.Option(min=1, help="How many of its lines are translated.")] = 200,
     method: MethodsOption = None,
     steps: StepsListOption = None,
@@ -359,6 +402,31 @@ def bench(
     ways = choose_ways(translator, wanted, [one.value for one in rerank or ()])
     source = read_source(translator, src, sentences)
     show_speed(measure_speed(translator, source, ways, sizes, compiled), output(), out)
+
+
+@app.command()
+def models() -> None:
+    """List the models that are installed."""
+    from latentmt.display import output
+    from latentmt.inspection import show_models
+
+    show_models(output())
+
+
+@app.command()
+def release(
+    model: Annotated[Path, typer.Argument(help="A folder of bundles.")],
+    folder: Annotated[Path, typer.Argument(help="Where the released ones go.")],
+    kind: Annotated[
+        list[Stage] | None, typer.Option(help="What to release; may be given several times. Default: all there is.")
+    ] = None,
+) -> None:
+    """Store a model's bundles in half precision, as they ship."""
+    from latentmt.display import say
+    from latentmt.release import release as release_model
+
+    for name, size in release_model(model, folder, [one.value for one in kind or ()] or None).items():
+        say(f"{folder / name}: {size / 1e6:.1f} MB")
 
 
 @app.command()

@@ -14,6 +14,7 @@ from latentmt.data.corpus import Corpus, Split
 from latentmt.data.pack import pack
 from latentmt.display import table
 from latentmt.errors import UserError
+from latentmt.installed import installed
 
 _PACKING_SEED = 0  # which pairs share a row changes no number shown here
 
@@ -28,6 +29,19 @@ def show(path: Path, console: Console) -> None:
         _show_corpus(corpus, console)
     else:
         raise UserError(f"{path}: neither a corpus (manifest.json) nor a model (format.json)")
+
+
+def show_models(console: Console) -> None:
+    """Print what is installed."""
+    rows = []
+    for name, folder in installed().items():
+        bundles = {path.parent.name: load_bundle(path.parent) for path in sorted(folder.glob("*/format.json"))}
+        size = sum(facts.bytes for bundle in bundles.values() for facts in bundle.about.files.values())
+        languages = " → ".join(next(iter(bundles.values())).config.languages)
+        rows.append((name, languages, ", ".join(bundles), f"{size / 1e6:.1f} MB", str(folder)))
+    if not rows:
+        raise UserError("no model is installed")
+    console.print(table("Installed models", ["name", "languages", "bundles", "size", "folder"], rows))
 
 
 def _show_bundle(bundle: Bundle, console: Console) -> None:

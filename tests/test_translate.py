@@ -248,7 +248,11 @@ def test_models_that_are_none_are_one_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     assert called(monkeypatch, tmp_path / "nowhere", "ein Satz") == 1
-    expected = f"error: {tmp_path}/nowhere: no model (neither latent/ nor teacher/ holds a bundle)\n"
+    out, message = capfd.readouterr()
+    assert not out
+    assert message.startswith(f"error: {tmp_path}/nowhere: neither a folder nor the name of a model (")
+    assert called(monkeypatch, tmp_path, "ein Satz") == 1
+    expected = f"error: {tmp_path}: no model (neither latent/ nor teacher/ holds a bundle)\n"
     assert capfd.readouterr() == ("", expected)
     saved(tmp_path, "latent", tokenizer)
     saved(tmp_path, "score", tokenizer, latent="0" * 64)

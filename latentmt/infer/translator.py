@@ -28,6 +28,7 @@ from latentmt.infer.refine import ADAPTIVE_STEPS
 from latentmt.infer.search import Networks
 from latentmt.infer.sentences import Line, split_line
 from latentmt.infer.trace import SentenceTrace, trace_sentence
+from latentmt.installed import find_model
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
@@ -71,17 +72,18 @@ class Translator:
 
     @staticmethod
     def load(
-        folder: Path | str,
+        name: Path | str | None = None,
         device: torch.device | str = "cpu",
         threads: int | None = None,
         dtype: torch.dtype | None = None,
     ) -> Translator:
-        """Load the bundles of a folder: `latent`, `score`, `energy`, `teacher`, as many as there are.
+        """Load a model: a folder of bundles (`latent`, `score`, `energy`, `teacher`, as many as there are), or the name
+        of one that is installed; without a name, the first of those.
 
         `threads` is how many cores one translation may use, for the whole process; torch's choice if it is None.
         Weights are taken as `dtype`, by default bfloat16 on a GPU and float32 on a CPU.
         """
-        folder, device = Path(folder), torch.device(device)
+        folder, device = find_model(name), torch.device(device)
         dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
         if threads is not None:
             if not 1 <= threads <= MOST_THREADS:
@@ -174,7 +176,10 @@ class Translator:
 
     def trace(self, text: str, **choices: Any) -> list[SentenceTrace]:
         """Every step of every sentence of a text, with the latent model."""
-        how = self.how(**choices)
+        return self.traces(text, self.how(**choices))
+
+    def traces(self, text: str, how: How) -> list[SentenceTrace]:
+        """The same for choices already made."""
         if how.method == "teacher":
             raise UserError("there are no refinement steps in what the teacher does")
         return [trace_sentence(self.engine, ids, how) for ids in self.sentences(text)]

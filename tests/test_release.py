@@ -1,0 +1,124 @@
+"""A model that ships: stored in half precision, found by its name, and used when none is named."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from latentmt import cli, installed
+from latentmt.bundle import BundleConfig, load_bundle, save_bundle
+from latentmt.data.normalise import TextRules
+from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
+from latentmt.errors import UserError
+from latentmt.infer.translator import Translator
+from latentmt.models.fields import FieldConfig
+from latentmt.models.latent import LatentConfig
+from latentmt.models.teacher import TeacherConfig
+from latentmt.release import release
+
+SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 16, "layers": 1, "heads": 2}
+COMMON = {"languages": ("de", "en"), "rules": (TextRules(), TextRules())}
+LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)  # type: ignore[arg-type]
+TEXTS = ["ein kleiner Satz", "a small sentence", "noch einer"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer(TEXTS * 20, TokenizerConfig(vocabulary=400))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(3)
+
+    def save(config: BundleConfig, latent: str | None = None) -> str:
+        weights = config.network(tokenizer.size).state_dict()
+        about = save_bundle(folder / config.kind, config, tokenizer, weights, latent=latent, facts={"steps": 7})
+        return about.fingerprint
+
+    latent = save(BundleConfig(**COMMON, latent=LATENT))  # type: ignore[arg-type]
+    save(BundleConfig(**COMMON, latent=LATENT, field=FieldConfig(kind="score", **SIZE)), latent)  # type: ignore[arg-type]
+    save(BundleConfig(**COMMON, teacher=TeacherConfig(**SIZE, encoder_layers=1)))  # type: ignore[arg-type]
+    return folder
+
+
+@pytest.fixture
+def shipped(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The model, installed under a name."""
+    monkeypatch.setattr(installed, "PRETRAINED", tmp_path / "pretrained")
+    release(model, tmp_path / "pretrained" / "xy", ["latent", "score"])
+    return tmp_path / "pretrained" / "xy"
+
+
+def test_a_released_model_is_the_same_rounded(model: Path, tmp_path: Path) -> None:
+    sizes = release(model, tmp_path)
+    assert list(sizes) == ["latent", "score", "teacher"]
+    for kind, size in sizes.items():
+        before, after = load_bundle(model / kind), load_bundle(tmp_path / kind)
+        assert after.config == before.config
+        assert after.about.facts == {"steps": 7}
+        assert after.about.fingerprint != before.about.fingerprint
+        assert size < sum(facts.bytes for facts in before.about.files.values())
+        for name, weight in before.network.state_dict().items():
+            torch.testing.assert_close(after.network.state_dict()[name], weight.half().float(), rtol=0, atol=0)
+        with safe_open(tmp_path / kind / "model-00001-of-00001.safetensors", "pt") as file:
+            assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float16}  # noqa: SIM118
+    Translator.load(tmp_path)  # its score belongs to its latent model
+
+
+@pytest.mark.parametrize(
+    ("kinds", "message"), [(["energy"], "holds no energy model"), (["score"], "no use without its latent")]
+)
+def test_what_cannot_be_released(model: Path, tmp_path: Path, kinds: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        release(model, tmp_path / "out", kinds)  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match="no model"):
+        release(tmp_path, tmp_path / "out")
+
+
+def test_a_model_is_found_by_its_name(shipped: Path, model: Path) -> None:
+    assert installed.installed() == {"xy": shipped}
+    assert installed.find_model() == installed.find_model("xy") == shipped
+    assert installed.find_model(model) == installed.find_model(str(model)) == model
+    with pytest.raises(UserError, match=r"zz: neither a folder nor the name of a model \(installed: xy\)"):
+        installed.find_model("zz")
+
+
+def test_a_folder_comes_before_a_name(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "xy").mkdir()
+    assert installed.find_model("xy") == Path("xy")
+
+
+def test_none_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "PRETRAINED", tmp_path / "nowhere")
+    assert installed.installed() == {}
+    with pytest.raises(UserError, match="no model is installed; name a folder"):
+        installed.find_model()
+    with pytest.raises(UserError, match="none is installed"):
+        installed.find_model("xy")
+
+
+def test_the_commands(
+    shipped: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["latentmt", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        return int(left.value.code or 0)
+
+    assert run("models") == 0
+    listed = capsys.readouterr().out
+    assert all(word in listed for word in ("xy", "de → en", "latent, score"))
+    assert run("translate", "--device", "cpu", "ein Satz") == 0
+    unnamed = capsys.readouterr().out
+    assert run("translate", "--device", "cpu", "--model", "xy", "ein Satz") == 0
+    assert capsys.readouterr().out == unnamed
+    assert run("release", model, tmp_path / "one", "--kind", "teacher") == 0
+    assert "one/teacher: 0." in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "one").iterdir()] == ["teacher"]

@@ -60,20 +60,21 @@ def compare(translator: Translator, sentences: list[list[int]], how: How) -> dic
     networks, device = translator.engine.networks, translator.device
     eager, graphed = Engine(networks, graphed=False), Engine(networks, graphed=True)
     left = eager.best(sentences, how)
+    alone, differing = [], []
     for _ in range(3):  # a shape is searched, then recorded, then replayed
         right = graphed.best(sentences, how)
-        alone = [graphed.best([sentence], how)[0] for sentence in sentences[:ALONE]]
-    differing = [i for i, (a, b) in enumerate(zip(left, right, strict=True)) if a.decoded != b.decoded]
+        alone += [(left[i], graphed.best([sentence], how)[0]) for i, sentence in enumerate(sentences[:ALONE])]
+        differing += [i for i, (a, b) in enumerate(zip(left, right, strict=True)) if a.decoded != b.decoded]
     gaps = []
     if how.method == "prior":
-        for i in differing:
+        for i in sorted({*differing}):
             pairs = list(zip(left[i].decoded, right[i].decoded, strict=False))
             place = next((place for place, (a, b) in enumerate(pairs) if a != b), None)
             if place is not None and len(left[i].decoded) == len(right[i].decoded):
                 gaps.append(gap(networks, sentences[i], place, device))
     return {
-        "equal": 1 - len(differing) / len(sentences),
-        "equal_alone": sum(a.decoded == b.decoded for a, b in zip(alone, left, strict=False)) / len(alone),
+        "equal": 1 - len(differing) / (3 * len(sentences)),
+        "equal_alone": sum(a.decoded == b.decoded for a, b in alone) / len(alone),
         "largest_gap": max(gaps, default=0.0),
     }
 

@@ -79,7 +79,12 @@ class Running:
 
     def __init__(self, model: Path, *arguments: object) -> None:
         self.process = subprocess.Popen(
-            command(model, *arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+            command(model, *arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's `&` leaves it ignored
         )
         assert self.process.stdin
         assert self.process.stdout

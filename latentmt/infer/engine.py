@@ -18,20 +18,24 @@ from torch import Tensor
 from latentmt.data.batches import padded_batches
 from latentmt.data.tokenizer import EOS, UNK
 from latentmt.data.tokens import Tokens
+from latentmt.errors import UserError
 from latentmt.infer.beam import BeamConfig, beam_search
 from latentmt.infer.found import Candidate, Found, on_host
-from latentmt.infer.graphs import STEP, Graphs
+from latentmt.infer.graphs import KEPT, STEP, Graphs
 from latentmt.infer.how import How
 from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import without_special
 from latentmt.infer.rerank import MARGINAL_SAMPLES
 from latentmt.infer.search import Networks, search
+from latentmt.nn.fused import consider
 from latentmt.nn.positions import MAX_POSITIONS
 
 T = TypeVar("T")
 
 BATCH_TOKENS = 4096
 """Source tokens translated together, padding and candidates counted."""
+RECORDED_TOKENS = 2048
+"""How many of those are worth a recording."""
 
 
 class Engine:
@@ -45,6 +49,7 @@ class Engine:
         network = networks.latent or networks.teacher
         assert network is not None
         self.device = next(network.parameters()).device
+        consider(self.device)
         on_gpu = self.device.type == "cuda"
         self.graphed = on_gpu if graphed is None else graphed
         self._graphs = Graphs(networks, self.device) if self.graphed else None
@@ -63,10 +68,13 @@ class Engine:
     def warmup(self, how: How, longest: int, batches: Sequence[int] = (1,), compiled: bool = True) -> None:
         """Record how this is searched, for sources of every length and for batches of these sizes.
 
-        `compiled`: compile it before, which takes a minute or two and makes it about a third faster.
+        `compiled`: compile it before, which takes a minute or two and makes it about a third faster. Targets that are
+        longer than usual, and tokens that the teacher writes late, are recorded when they come up.
         """
         if not self._graphs:
             return
+        if (shapes := len(batches) * -(-longest // STEP)) > KEPT:
+            raise UserError(f"warming up {shapes} shapes: only {KEPT} are kept; name fewer batches")
         if compiled:
             self.compile(how)
         for batch, length in itertools.product(batches, range(STEP, longest + STEP, STEP)):
@@ -108,17 +116,24 @@ class Engine:
         return [results[index] for index in range(len(sentences))]
 
     def _search(self, sentences: Sequence[Sequence[int]], how: How) -> Found:
-        if self._graphs and not how.adaptive:  # who stops early decides when all stop: that needs the host
-            return self._graphs.search(sentences, how, lambda: self.noise(how))
+        graphs = self._recorded(sentences, how)
+        if graphs and not how.adaptive:  # who stops early decides when all stop: that needs the host
+            return graphs.search(sentences, how, lambda: self.noise(how))
         found = search(self.networks, Tokens.padded(sentences).to(self.device), how, self.noise(how))
         return on_host(found)
 
     def _teacher(self, sentences: Sequence[Sequence[int]], how: How) -> list[Candidate]:
         assert self.networks.teacher is not None
-        if self._graphs:
-            found = self._graphs.beam_search(sentences, how)
+        graphs = self._recorded(sentences, how)
+        if graphs:
+            found = graphs.beam_search(sentences, how)
         else:
             source = Tokens.padded(sentences).to(self.device)
             found = beam_search(self.networks.teacher, source, BeamConfig(beam=how.beam))
         ids = [without_special(best.ids) for best in found]
         return [Candidate(one, one, best.score) for one, best in zip(ids, found, strict=True)]
+
+    def _recorded(self, sentences: Sequence[Sequence[int]], how: How) -> Graphs | None:
+        """Who searches this in recorded form, if that is worth it: not where there is so much that the GPU is busy."""
+        tokens = len(sentences) * max(map(len, sentences)) * max(how.candidates, how.beam // 4)
+        return self._graphs if tokens <= RECORDED_TOKENS else None

@@ -34,7 +34,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Found:
-    """The candidates of a batch of sentences, on the host; made into lists when they are asked for."""
+    """The candidates of a batch of sentences, on the host; made into lists when they are asked for.
+
+    A recorded search brings the next ones to the same place: ask before it is made again.
+    """
 
     decoded: Numbers
     """By sentence, candidate and place."""

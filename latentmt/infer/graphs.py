@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import gc
 import math
+import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -35,6 +36,7 @@ from latentmt.models.teacher import Teacher
 from latentmt.nn.fast import Recording, compiled, record
 from latentmt.nn.positions import MAX_POSITIONS
 
+P = ParamSpec("P")
 T = TypeVar("T")
 NoiseOf = Callable[[], Float[Tensor, "samples places D"]]
 """Makes the noise of a search, where it is needed."""
@@ -168,29 +170,51 @@ class _BeamSearch:
         self._places = torch.arange(self._width, device=device)
         starts = range(0, self._width, CHUNK)
         self._chunks = [_Replayed(partial(self._chunk, number), device, pool) for number in range(len(starts))]
-        self._after: list[Beams] = []
-        """How things stand after each chunk that has been searched; a recorded one leaves them in the same tensors.
-        A chunk is never called for more often than the one before it, so what it is recorded on stays where it is."""
+        self._beams: Beams
+        """How things stand after the chunk before. What a recorded chunk leaves lies in the same tensors every time,
+        and no chunk is called for more often than the one before it: so what it is recorded on stays where it is."""
 
     def __call__(self, sentences: Sequence[Sequence[int]]) -> list[Hypothesis]:
         self._input.fill(sentences)
-        for number, chunk in enumerate(self._chunks):
-            beams, result = chunk()
-            self._after[number:] = [beams, *self._after[number + 1 :]]
+        for chunk in self._chunks:
+            self._beams, result = chunk()
             numbers = self._output(result)[: len(sentences)]
             if bool(numbers[:, -1].all()):
                 break
         return hypotheses(numbers[:, :-1])
 
     def _chunk(self, number: int) -> tuple[Beams, Int[Tensor, "b numbers"]]:
-        if number:
-            beams = self._after[number - 1]
-        else:
-            beams = start(self._teacher, _source(self._input.rows), self._config, self._width)
+        beams = self._beams if number else self._start()
         for position in range(number * CHUNK, min((number + 1) * CHUNK, self._width)):
             place, penalty = self._places[position], self._config.length_penalty
             beams = self._advance(self._teacher, beams, place, reach_of(position), penalty)
         return beams, torch.cat((beams.best.packed(), beams.done.long()[:, None]), 1)
+
+    def _start(self) -> Beams:
+        return start(self._teacher, _source(self._input.rows), self._config, self._width)
+
+
+class _Compiled(Generic[P, T]):
+    """A function compiled, or as it is if that fails: a slow translation is better than none."""
+
+    def __init__(self, function: Callable[P, T]) -> None:
+        self._plain = function
+        self._function = compiled(function, shapes_vary=True)
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return self._function(*arguments, **named)
+        except Exception as error:
+            if self._function is self._plain:
+                raise
+            warnings.warn(f"not compiled: {str(error).splitlines()[0]}", RuntimeWarning, stacklevel=2)
+            self._function = self._plain
+            return self._plain(*arguments, **named)
+
+
+def compiles(how: How) -> bool:
+    """Whether this can be compiled: not what differentiates, nor what lets the host decide when to stop."""
+    return how.method != "energy" and not how.adaptive
 
 
 class Graphs:
@@ -198,22 +222,21 @@ class Graphs:
 
     def __init__(self, networks: Networks, device: torch.device) -> None:
         self._networks, self._device = networks, device
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._kept: OrderedDict[tuple[How, Shape], Any] = OrderedDict()
         self._pool = torch.cuda.graph_pool_handle() if _on_gpu(device) else None
-        self._compiled: dict[Hashable, Any] = {}
+        self._compiled: dict[How, Any] = {}
         """What is compiled, by how it searches."""
 
     def compile(self, how: How) -> None:
         """From now on compile how this is searched, when it is called for."""
         plan = _plan(how)
-        if plan in self._compiled or how.method == "energy":  # what differentiates does not compile
+        if plan in self._compiled or not compiles(how):
             return
-        if how.method == "teacher":
-            self._compiled[plan] = compiled(advance, shapes_vary=True)
-        else:
-            self._compiled[plan] = compiled(_searching(self._networks, how), shapes_vary=True)
-        for key in [key for key in self._kept if isinstance(key, tuple) and key[0] == plan]:
+        work: Callable[..., Any] = advance if how.method == "teacher" else _searching(self._networks, how)
+        self._compiled[plan] = _Compiled(work)
+        for key in [key for key in self._kept if key[0] == plan]:
             del self._kept[key]
+        gc.collect()
 
     def search(self, sentences: Sequence[Sequence[int]], how: How, noise: NoiseOf) -> Found:
         """The candidates of each sentence; there may be more sentences than were asked for."""
@@ -239,7 +262,7 @@ class Graphs:
             found: list[Hypothesis] = self._get((plan, shape), make)(sentences)
         return found
 
-    def _get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def _get(self, key: tuple[How, Shape], make: Callable[[], Any]) -> Any:
         if key not in self._kept:
             self._kept[key] = make()
             if len(self._kept) > KEPT:
@@ -251,8 +274,8 @@ class Graphs:
 
 @lru_cache
 def _plan(how: How) -> How:
-    """What decides the work: all but the seed."""
-    return replace(how, seed=0)
+    """What decides the work: all but the seed; of a teacher's, the beam alone."""
+    return How("teacher", beam=how.beam) if how.method == "teacher" else replace(how, seed=0)
 
 
 def _source(rows: Int[Tensor, "b s_and_length"]) -> Tokens:

@@ -76,12 +76,13 @@ class Translator:
         device: torch.device | str = "cpu",
         threads: int | None = None,
         dtype: torch.dtype | None = None,
+        graphed: bool | None = None,
     ) -> Translator:
         """Load a model: a folder of bundles (`latent`, `score`, `energy`, `teacher`, as many as there are), or the name
         of one that is installed; without a name, the first of those.
 
         `threads` is how many cores one translation may use, for the whole process; torch's choice if it is None.
-        Weights are taken as `dtype`, by default bfloat16 on a GPU and float32 on a CPU.
+        Weights are taken as `dtype`, by default bfloat16 on a GPU and float32 on a CPU. `graphed` is the engine's.
         """
         folder, device = find_model(name), torch.device(device)
         dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
@@ -117,6 +118,7 @@ class Translator:
             teacher=cast(Teacher, found["teacher"].network) if "teacher" in found else None,
             fingerprints={name: bundle.about.fingerprint for name, bundle in found.items()},
             longest=min(bundle.config.longest for bundle in found.values()),
+            graphed=graphed,
         )
 
     @property
@@ -138,10 +140,10 @@ class Translator:
         return how
 
     def warmup(self, batches: Sequence[int] = (1,), compiled: bool = True, **choices: Any) -> None:
-        """Make the first translation as fast as all others, on a GPU; on a CPU there is nothing to do.
+        """Make first translations as fast as later ones, on a GPU; on a CPU there is nothing to do.
 
         Choices and `batches`, the numbers of sentences translated together, are those that are to be fast. Compiling
-        takes a minute or two and makes it about a third faster.
+        takes a minute or two and makes it about a third faster. (Details: `Engine.warmup`.)
         """
         self.engine.warmup(self.how(**choices), self.longest, batches, compiled)
 

@@ -28,6 +28,7 @@ from latentmt.display import say, table
 from latentmt.errors import UserError
 from latentmt.files import sha256, write_atomically
 from latentmt.infer.engine import BATCH_TOKENS, Engine
+from latentmt.infer.graphs import compiles
 from latentmt.infer.how import How, Rerank
 from latentmt.infer.translator import Translator
 from latentmt.measure.evaluate import Wanted, ways_of
@@ -112,10 +113,14 @@ class _Way:
     def name(self) -> str:
         return f"{self.how}{'' if self.form == 'eager' else f', {self.form}'}"
 
-    @property
-    def warm_ups(self) -> int:
-        """How often a shape comes up before it is as fast as it gets: a recording is made the second time."""
-        return 2 if self.form != "eager" else 1
+    def warm_up(self, work: Callable[[Any], object], given: Sequence[Any], few: Sequence[Any]) -> None:
+        """Do all that will be measured: kernels are compiled for a shape, and recordings made when it comes up again.
+
+        On a CPU, eager, nothing of this happens, and a few will do.
+        """
+        for _ in range(1 if self.form == "eager" else 2):
+            for one in few if self.form == "eager" and self.translator.device.type == "cpu" else given:
+                work(one)
 
     def of_text(self, text: str) -> object:
         return self.translator.translations([text], self.how)
@@ -159,7 +164,7 @@ def measure_speed(
     forms: list[Form] = ["eager"]
     if translator.engine.graphed:
         forms += ["graphed", "compiled"] if compiled else ["graphed"]
-    ways = [_way(translator, how, form) for form in forms for how in hows]
+    ways = [_way(translator, how, form) for form in forms for how in hows if form != "compiled" or compiles(how)]
     texts, sentences = source.texts, [ids for text in source.texts for ids in text.sentences]
     say(f"one at a time: {len(texts)} texts, {len(ways)} ways")
     _time_singly(ways, texts)
@@ -220,12 +225,9 @@ def _way(translator: Translator, how: How, form: Form) -> _Way:
 def _time_singly(ways: Sequence[_Way], texts: Sequence[Text]) -> None:
     """Each way translates a few texts, then the next way does; who begins changes."""
     for way in ways:
-        # Recordings are made when a length first occurs; else one text of each length will do.
         say(f"{way.name}: getting ready")
-        few = {length_group(text.tokens): text for text in texts}.values() if way.form == "eager" else texts
-        for _ in range(way.warm_ups):
-            for text in few:
-                way.of_text(text.text)
+        of_each_length = {length_group(text.tokens): text.text for text in texts}
+        way.warm_up(way.of_text, [text.text for text in texts], list(of_each_length.values()))
     for turn, start in enumerate(range(0, len(texts), _TURN)):
         some, first = texts[start : start + _TURN], turn % len(ways)
         for way in (*ways[first:], *ways[:first]):
@@ -240,9 +242,7 @@ def _time_batches(ways: Sequence[_Way], sentences: Sequence[list[int]], batch: i
     """Each way translates the same batches, again and again by turns until it has done so for long enough."""
     groups = [[sentences[number] for number in window] for window in windows(len(sentences), batch)]
     for way in ways:
-        for _ in range(way.warm_ups):
-            for group in groups[:1] if way.form == "eager" else groups:
-                way.of_ids(group)
+        way.warm_up(way.of_ids, groups, groups[:1])
     seconds, rounds = [0.0] * len(ways), [0] * len(ways)
     left = list(range(len(ways)))
     while left:
@@ -269,8 +269,8 @@ def _speeds(ways: Sequence[_Way], texts: Sequence[Text], baseline: How) -> list[
             name=way.name,
             how=way.how,
             form=way.form,
-            text=summary(way.text, tokens, base[way.form].text),
-            model=summary(way.model, single, base[way.form].model) if single else None,
+            text=summary(way.text, tokens, base.get(way.form, way).text),
+            model=summary(way.model, single, base.get(way.form, way).model) if single else None,
             rates=way.rates,
         )
         for way in ways

@@ -128,12 +128,12 @@ def seen_bias(seen: Bool[Tensor, "r k s"], dtype: torch.dtype) -> Float[Tensor, 
 
 def projection(inputs: int, outputs: int, *, blocks: int = 1, gain: float = 1.0) -> nn.Linear:
     """A linear map to `blocks` things of size `outputs` at once, each initialised as if it were alone."""
-    linear = nn.Linear(inputs, blocks * outputs)
+    layer = nn.Linear(inputs, blocks * outputs)
     with torch.no_grad():
-        for block in linear.weight.chunk(blocks):
+        for block in layer.weight.chunk(blocks):
             nn.init.xavier_uniform_(block, gain)
-        linear.bias.zero_()
-    return linear
+        layer.bias.zero_()
+    return layer
 
 
 def split_heads(packed: Float[Tensor, "r t _"], blocks: int, heads: int) -> Float[Tensor, "{blocks} r {heads} t e"]:

@@ -5,6 +5,7 @@ On a GPU, work that is recorded once as a CUDA graph is launched as a whole. It 
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ MOST_COMPILED = 64
 """How often the same piece of source may be compiled."""
 BACKEND = "inductor"
 """What torch compiles with."""
+
+_RECORDING = threading.Lock()
+"""One recording at a time."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,8 +56,8 @@ def record(
     It is done a few times before the recording, in which nothing is computed; `undo` is called after those. Recordings
     with the same memory `pool` share what they use in between, and must not be replayed at the same time.
     """
-    with torch.cuda.device(device):
-        stream = _warm_up_stream(device)
+    with _RECORDING, torch.cuda.device(device):
+        stream = _side_stream(device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), warnings.catch_warnings():
             # A latent's mean and scale are read off in true fp32 on purpose; it is a small part of the work.
@@ -64,12 +68,12 @@ def record(
         undo()
         graph = torch.cuda.CUDAGraph()
         # Another thread may pin memory meanwhile, which must not end the recording.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             result = work()
     return Recording(graph.replay, result)
 
 
 @lru_cache
-def _warm_up_stream(device: torch.device) -> torch.cuda.Stream:
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
     """One for all recordings: libraries keep a workspace for every stream they have seen."""
     return torch.cuda.Stream(device)

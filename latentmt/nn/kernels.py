@@ -8,6 +8,7 @@ GPUs; `fused` decides who comes here.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -28,12 +29,13 @@ def _in_turn():
 def _linear(
     x, weight, bias, norm_weight, norm_bias, added, out,
     rows, inputs, outputs, eps,
-    NORM: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
+    NORM: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr, EARLY: tl.constexpr,
     ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """A tile of rows × outputs. AT_ONCE: INPUTS covers all inputs, which a norm needs; else it is a part of them.
 
-    What is EARLY begins before the kernel in front of it has ended, and loads what that one has no part in: weights.
+    What is EARLY begins before the kernel in front of it has ended, and loads what that one has no part in: weights, as
+    far as they are needed AT_ONCE.
     """
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -54,7 +56,7 @@ def _linear(
             centred = tl.where(exists[None, :], values - (tl.sum(values, 1) / inputs)[:, None], 0.0)
             scale = tl.rsqrt(tl.sum(centred * centred, 1) / inputs + eps)
             a = (centred * scale[:, None] * norm_scale[None, :] + norm_shift[None, :]).to(x.dtype.element_ty)
-        total = tl.dot(a, w, input_precision=PRECISION)
+        total = tl.dot(a, w, input_precision="ieee")
     else:
         if EARLY:
             _in_turn()
@@ -64,11 +66,11 @@ def _linear(
             exists = column < inputs
             w = tl.load(weight + output[None, :] * inputs + column[:, None], mask=there & exists[:, None], other=0.0)
             a = tl.load(x + row[:, None] * inputs + column[None, :], mask=here & exists[None, :], other=0.0)
-            total = tl.dot(a, w, total, input_precision=PRECISION)
+            total = tl.dot(a, w, total, input_precision="ieee")
     total += shift[None, :]
     place = row[:, None] * outputs + output[None, :]
     if RELU:
-        total = tl.maximum(total, 0.0)
+        total = tl.maximum(total, 0.0, propagate_nan=tl.PropagateNan.ALL)
     if ADD:
         # Rounded first, as it would be if it were added by somebody else.
         total = total.to(out.dtype.element_ty).to(tl.float32)
@@ -81,7 +83,7 @@ def _attention(
     query, key, value, bias, out,
     q_row, q_head, q_token, k_row, k_head, k_token, v_row, v_head, v_token, b_row, b_token,
     heads, queries, keys, scale,
-    WIDTH: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+    WIDTH: tl.constexpr, EARLY: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Some queries of one head of one row, over all keys."""
     row, head = tl.program_id(1) // heads, tl.program_id(1) % heads
@@ -107,12 +109,12 @@ def _attention(
         b = tl.load(
             bias + row * b_row + place[:, None] * b_token + token[None, :], mask=asked & exists[None, :], other=0.0
         )
-        score = tl.dot(q, k, input_precision=PRECISION) * scale + b.to(tl.float32)
+        score = tl.dot(q, k, input_precision="ieee") * scale + b.to(tl.float32)
         score = tl.where(exists[None, :], score, -float("inf"))
         top = tl.maximum(highest, tl.max(score, 1))
         fading, weight = tl.exp(highest - top), tl.exp(score - top[:, None])
         weights = weights * fading + tl.sum(weight, 1)
-        mixed = tl.dot(weight.to(value.dtype.element_ty), v, mixed * fading[:, None], input_precision=PRECISION)
+        mixed = tl.dot(weight.to(value.dtype.element_ty), v, mixed * fading[:, None], input_precision="ieee")
         highest = top
     mixed = mixed / weights[:, None]
     target = out + ((row * queries + place[:, None]) * heads + head) * WIDTH + entry[None, :]
@@ -138,13 +140,15 @@ def linear(
     rows, norm = x.numel() // inputs, norm_weight is not None
     out = torch.empty((*x.shape[:-1], outputs), dtype=torch.float32 if wide else x.dtype, device=x.device)
     tile = _tile(rows, inputs, outputs, norm, x.element_size())
-    _linear[(triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows))](
-        x.contiguous(), weight, bias, norm_weight, norm_bias, None if added is None else added.contiguous(), out,
-        rows, inputs, outputs, eps,
-        NORM=norm, RELU=relu, ADD=added is not None, PRECISION=_precision(x),
-        ROWS=tile.rows, OUTPUTS=tile.outputs, INPUTS=tile.inputs, AT_ONCE=tile.inputs >= inputs,
-        num_warps=tile.warps, num_stages=tile.stages, **_launch(x.device),
-    )  # fmt: skip
+    grid = triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows)
+    with _on(x.device):
+        _linear[grid](
+            x.contiguous(), weight, bias, norm_weight, norm_bias, None if added is None else added.contiguous(), out,
+            rows, inputs, outputs, eps,
+            NORM=norm, RELU=relu, ADD=added is not None,
+            ROWS=tile.rows, OUTPUTS=tile.outputs, INPUTS=tile.inputs, AT_ONCE=tile.inputs >= inputs,
+            num_warps=tile.warps, num_stages=tile.stages, **_launch(x.device),
+        )  # fmt: skip
     return out
 
 
@@ -152,14 +156,16 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     """Softmax attention of every head, heads joined again."""
     rows, heads, queries, width = query.shape
     bias = bias.expand(rows, 1, queries, key.shape[2])
+    assert all(tensor.stride(-1) == 1 for tensor in (query, key, value, bias)), "entries lie beside each other"
     out = torch.empty((rows, queries, heads * width), dtype=query.dtype, device=query.device)
-    _attention[(triton.cdiv(queries, 16), rows * heads)](
-        query, key, value, bias, out,
-        *query.stride()[:3], *key.stride()[:3], *value.stride()[:3], bias.stride(0), bias.stride(2),
-        heads, queries, key.shape[2], width**-0.5,
-        WIDTH=width, PRECISION=_precision(query), QUERIES=16, KEYS=64,
-        num_warps=4, **_launch(query.device),
-    )  # fmt: skip
+    with _on(query.device):
+        _attention[(triton.cdiv(queries, 16), rows * heads)](
+            query, key, value, bias, out,
+            *query.stride()[:3], *key.stride()[:3], *value.stride()[:3], bias.stride(0), bias.stride(2),
+            heads, queries, key.shape[2], width**-0.5,
+            WIDTH=width, QUERIES=16, KEYS=64,
+            num_warps=4, **_launch(query.device),
+        )  # fmt: skip
     return out
 
 
@@ -185,15 +191,18 @@ def _tile(rows: int, inputs: int, outputs: int, norm: bool, size: int) -> _Tile:
     return _Tile(16, 32, every, 4, 1) if norm else _Tile(64, 64, 128, 4, 3)
 
 
+def _on(device: torch.device) -> AbstractContextManager[object]:
+    """Triton launches on the current GPU, whatever it is given."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
 @lru_cache
 def _launch(device: torch.device) -> dict[str, bool]:
-    """Whether kernels may begin early: an NVIDIA GPU knows how to from Hopper on."""
-    early = device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
-    return {"EARLY": early, "launch_pdl": True} if early else {"EARLY": False}
-
-
-def _precision(x: Tensor) -> str:
-    return "ieee" if x.dtype == torch.float32 else "tf32"
+    """How kernels are launched: early, which an NVIDIA GPU knows how to from Hopper on."""
+    if device.type != "cuda":
+        return {"EARLY": False}
+    early = torch.cuda.get_device_capability(device) >= (9, 0)
+    return {"EARLY": early, "enable_fp_fusion": True} | ({"launch_pdl": True} if early else {})
 
 
 # To a compiler they are single operations: what it needs to know is what comes out.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
 from latentmt.data.tokenizer import EOS
+from latentmt.errors import UserError
+from latentmt.infer import engine as engine_module
 from latentmt.infer import graphs
 from latentmt.infer.engine import Engine
 from latentmt.infer.found import Candidate
@@ -20,7 +24,7 @@ from latentmt.infer.search import Networks
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.nn import fast
+from latentmt.nn import fast, fused
 from latentmt.nn.positions import MAX_POSITIONS
 
 VOCABULARY = 23
@@ -45,7 +49,7 @@ def sentences(count: int, longest: int = 19) -> list[list[int]]:
     return [[*torch.randint(4, VOCABULARY, (n,), generator=generator).tolist(), EOS] for n in lengths]
 
 
-def make_networks() -> Networks:
+def make_networks(dtype: torch.dtype = torch.float64) -> Networks:
     """Random, but with heads so large that sentences differ in length and candidates in what they say."""
     torch.manual_seed(5)
     config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
@@ -58,9 +62,9 @@ def make_networks() -> Networks:
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), VOCABULARY)
     repeatable = torch.zeros(VOCABULARY, dtype=torch.bool)
     return Networks(
-        latent.double().eval(),
-        {kind: net.double().eval() for kind, net in fields.items()},
-        teacher.double().eval(),
+        latent.to(dtype).eval(),
+        {kind: net.to(dtype).eval() for kind, net in fields.items()},
+        teacher.to(dtype).eval(),
         repeatable,
     )
 
@@ -136,7 +140,7 @@ def test_only_the_shapes_used_last_are_kept(networks: Networks, monkeypatch: pyt
     for length in (3, 11, 3, 19, 3):
         engine.best([[7] * length + [EOS]], How("prior"))
     assert engine._graphs is not None
-    assert [key[1].source for key in engine._graphs._kept] == [24, 8]  # type: ignore[index]
+    assert [key[1].source for key in engine._graphs._kept] == [24, 8]
 
 
 def test_threads_do_not_disturb_each_other(networks: Networks) -> None:
@@ -154,31 +158,60 @@ def test_inference_mode_leaves_no_trace(networks: Networks) -> None:
         assert engine.best(sentences(3), how) == inside
 
 
-def compare_compiled() -> None:
-    networks = make_networks()
-    for how in (How("score", 1, lengths=2, rerank="decoder"), How("teacher", beam=2)):
-        plain, engine = Engine(networks, graphed=False), Engine(networks, graphed=True)
-        same(engine.all(sentences(1), how), plain.all(sentences(1), how))
-        engine.warmup(how, longest=9, batches=[1, 2])
-        assert engine._graphs is not None
-        assert list(engine._graphs._compiled) == [replace(how, seed=0)]
-        for some in (sentences(1), sentences(3), sentences(9)):
-            same(engine.all(some, how), plain.all(some, how))
+def compare_compiled(networks: Networks, how: How, counts: Sequence[int], before: Callable[[], object]) -> None:
+    plain, engine = Engine(networks, graphed=False), Engine(networks, graphed=True)
+    expected = [plain.all(sentences(count), how) for count in counts]
+    same(engine.all(sentences(counts[0]), how), expected[0])
+    before()
+    engine.warmup(how, longest=9, batches=counts[:2])
+    assert engine._graphs is not None
+    assert [plan.method for plan in engine._graphs._compiled] == [how.method]
+    for count, found in zip(counts, expected, strict=True):
+        same(engine.all(sentences(count), how), found)
 
 
 def test_compiling_changes_nothing() -> None:
     """In another process: the checks of shapes that tests are imported with cannot be compiled."""
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False)
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert "not compiled" not in done.stderr
 
 
 def test_warming_up_makes_every_shape(networks: Networks) -> None:
     engine = Engine(networks, graphed=True)
     engine.warmup(How("score", 1), longest=20, batches=[1, 3], compiled=False)
     assert engine._graphs is not None
-    shapes = {key[1] for key in engine._graphs._kept}  # type: ignore[index]
+    shapes = {key[1] for key in engine._graphs._kept}
     assert {(shape.sentences, shape.source) for shape in shapes} == {(n, s) for n in (1, 4) for s in (8, 16, 24)}
     Engine(networks, graphed=False).warmup(How("score", 1), longest=20)  # nothing to do
+
+
+def test_no_more_is_warmed_up_than_is_kept(networks: Networks) -> None:
+    with pytest.raises(UserError, match="72 shapes: only 64 are kept"):
+        Engine(networks, graphed=True).warmup(How("score", 1), longest=64, batches=range(1, 10))
+
+
+def test_what_cannot_be_compiled_is_searched_as_it_is(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unable(*_: object, **__: object) -> object:
+        raise RuntimeError("no compiler\nand more of this")
+
+    monkeypatch.setattr(graphs, "compiled", lambda *_, **__: unable)
+    engine, plain = Engine(networks, graphed=True), Engine(networks, graphed=False)
+    with pytest.warns(RuntimeWarning, match="not compiled: no compiler$"):
+        engine.warmup(How("score", 1), longest=8)
+    same(engine.all(sentences(3), How("score", 1)), plain.all(sentences(3), How("score", 1)))
+
+
+def test_what_is_large_is_not_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "RECORDED_TOKENS", 40)
+    engine = Engine(networks, graphed=True)
+    for how in (How("score", 1), How("teacher")):
+        engine.best([[7] * 12 + [EOS]] * 4, how)
+        assert engine._graphs is not None
+        assert not engine._graphs._kept
+        engine.best([[7] * 12 + [EOS]] * 3, how)
+        assert engine._graphs._kept.popitem()[0][0].method == how.method
 
 
 def test_an_energy_is_not_compiled(networks: Networks) -> None:
@@ -191,4 +224,7 @@ def test_an_energy_is_not_compiled(networks: Networks) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     fast.BACKEND = "aot_eager"  # all of compiling but the writing of kernels
-    compare_compiled()
+    for how in (How("score", 1, lengths=2, rerank="decoder"), How("teacher", beam=2)):
+        compare_compiled(make_networks(), how, [1, 2, 9], before=lambda: None)
+    by_kernels = partial(fused._ABLE.__setitem__, ("cpu", None), True)
+    compare_compiled(make_networks(torch.float32), How("score", 1), [1], before=by_kernels)

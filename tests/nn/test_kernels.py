@@ -1,19 +1,29 @@
 """The GPU's kernels, run by triton's interpreter where there is no GPU: they are what torch's own operations are."""
 
-import os
+import itertools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are imported
-pytest.importorskip("triton")
-
-from latentmt.nn import kernels
+from latentmt.nn.attention import Source
+from latentmt.nn.transformer import DecoderStack, EncoderStack, Readout, StackSize
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+with pytest.MonkeyPatch.context() as patch:
+    if DEVICE == "cpu":
+        patch.setenv("TRITON_INTERPRET", "1")  # read when triton and kernels are imported, and when they run
+    pytest.importorskip("triton")
+    from latentmt.nn import fused, kernels
+
+
+@pytest.fixture(autouse=True)
+def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cpu":
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
 
 
 @pytest.mark.parametrize(
@@ -95,3 +105,68 @@ def test_to_a_compiler_a_kernel_is_one_operation() -> None:
     query, key = torch.randn(2, 2, 5, 16, device=DEVICE), torch.randn(2, 2, 7, 16, device=DEVICE)
     bias = torch.zeros(2, 1, 5, 7, device=DEVICE)
     torch.library.opcheck(kernels.attend_op, (query, key, key, bias))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_whole_stacks_are_the_same_by_kernels(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(1)
+    size = StackSize(width=32, filter=48, layers=2, heads=2)
+    encoder, decoder = EncoderStack(size).eval(), DecoderStack(size, causal=causal, input_skip=not causal).eval()
+    head, launched = Readout(32, 6), list[object]()
+    segment = torch.tensor([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]])
+    source, target = torch.randn(2, 5, 32), torch.randn(4, 7, 32)
+    places = torch.tensor([[1] * 7, [1] * 6 + [0], [1] * 3 + [0] * 4, [1] + [0] * 6])
+
+    def run() -> Tensor:
+        memory = decoder.remember(encoder(source, segment))
+        states = decoder(target, places, memory)
+        return head(states) * (places > 0)[..., None]
+
+    def counted(kernel: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def run(*arguments: Any) -> Tensor:
+            launched.append(kernel)
+            return kernel(*arguments)
+
+        return run
+
+    for kernel in (kernels.linear, kernels.attend):
+        monkeypatch.setattr(kernels, kernel.__name__, counted(kernel))
+    with torch.no_grad():
+        expected = run()
+        assert not launched
+        monkeypatch.setitem(fused._ABLE, ("cpu", None), True)
+        found = run()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert len(launched) == 2 * 5 + 2 * 8 + 1  # of each layer, and of the head
+
+
+def test_a_step_with_a_cache_is_the_same_by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(2)
+    decoder = DecoderStack(StackSize(width=32, filter=48, layers=2, heads=2), causal=True).eval()
+    source = Source(torch.randn(2, 5, 32), torch.tensor([[1] * 5, [1] * 3 + [0] * 2]))
+    x, seen = torch.randn(2, 3, 32), torch.eye(3, dtype=torch.bool).repeat(2, 1, 2)
+    seen[:, :, 3:] = False
+
+    def run() -> Tensor:
+        return decoder.step(x, decoder.cache(2, 3, 2), seen, decoder.remember(source), torch.tensor(0))
+
+    expected = run()
+    monkeypatch.setitem(fused._ABLE, ("cpu", None), True)
+    torch.testing.assert_close(run(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_does_not_fit_goes_another_way() -> None:
+    narrow, wide = torch.zeros(1, 2, 8), torch.zeros(1, 2, 2048)
+    assert not fused._fits(narrow, torch.zeros(4, 8))
+    assert fused._fits(wide, torch.zeros(4, 2048))
+    assert not fused._fits(wide, torch.zeros(4, 2048), nn.LayerNorm(2048))
+    assert not fused._fits(wide, torch.zeros(4, 2048, dtype=torch.float16))
+    for rows in (1, 64, 128, 129, 512, 513, 2048):
+        for inputs, size in itertools.product((16, 256, 512, 1000, 1024, 2048), (2, 4)):
+            for outputs, norm in itertools.product((16, 256, 4096), (False, True)):
+                if norm and inputs * size > 4096:
+                    continue
+                tile = kernels._tile(rows, inputs, outputs, norm, size)
+                held = tile.stages * (tile.rows + tile.outputs) * tile.inputs * size
+                assert held <= 200_000, (rows, inputs, outputs, norm, size, tile)
+                assert not norm or tile.inputs >= inputs

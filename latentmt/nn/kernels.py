@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -222,17 +222,8 @@ attend_op = torch.library.custom_op(
 
 
 @linear_op.register_fake
-def _(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    norm_weight: Tensor | None,
-    norm_bias: Tensor | None,
-    eps: float,
-    relu: bool,
-    added: Tensor | None,
-    wide: bool,
-) -> Tensor:
+def _(x: Tensor, weight: Tensor, *others: Any) -> Tensor:
+    *_, wide = others
     return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=torch.float32 if wide else x.dtype)
 
 

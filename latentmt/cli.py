@@ -474,6 +474,10 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output has gone, `| head` say
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's; importing torch to ask would take seconds
+            raise
+        _fail("the GPU's memory is full: ask for fewer candidates, or use --device cpu")
     except OSError as error:
         if error.errno not in _MENDABLE:
             raise

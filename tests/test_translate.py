@@ -249,6 +249,20 @@ def test_mistakes_are_one_line(
     assert capfd.readouterr() == ("", f"error: {message}\n")
 
 
+def test_a_full_gpu_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], model: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. …")
+
+    monkeypatch.setattr(Translator, "translations", full)
+    assert called(monkeypatch, model, "ein Satz") == 1
+    assert capfd.readouterr() == (
+        "",
+        "error: the GPU's memory is full: ask for fewer candidates, or use --device cpu\n",
+    )
+
+
 def test_models_that_are_none_are_one_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, tokenizer: Tokenizer
 ) -> None:

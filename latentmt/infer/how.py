@@ -50,6 +50,8 @@ class How:
                 raise UserError(f"{name} {getattr(self, name)}: expected one of {', '.join(known)}")
         for name, most in MOST.items():
             least = 0 if name in ("steps", "seed") else 1
+            if not isinstance(getattr(self, name), int):
+                raise UserError(f"{name} {getattr(self, name)!r}: expected a whole number")
             if not least <= getattr(self, name) <= most:
                 raise UserError(f"{name} {getattr(self, name)}: expected {least} to {most}")
         if not -0.9 <= self.length_bias <= 5:

@@ -33,6 +33,8 @@ def test_the_plainest_choice_is_one_candidate_and_one_step() -> None:
         ({"method": "gradient"}, "method gradient: expected one of prior, delta, score, energy, teacher"),
         ({"rerank": "bleu"}, "rerank bleu: expected one of none, teacher, decoder, elbo, marginal"),
         ({"steps": -1}, "steps -1: expected 0 to 1000"),
+        ({"steps": "3"}, "steps '3': expected a whole number"),
+        ({"samples": 2.0}, "samples 2.0: expected a whole number"),
         ({"steps": 1001}, "steps 1001: expected 0 to 1000"),
         ({"lengths": 0, "rerank": "elbo"}, "lengths 0: expected 1 to 101"),
         ({"lengths": 102, "rerank": "elbo"}, "lengths 102: expected 1 to 101"),

@@ -42,6 +42,9 @@ FORMAT = 1
 
 Kind = Literal["teacher", "latent", "score", "energy"]
 
+KINDS: tuple[Kind, ...] = ("latent", "score", "energy", "teacher")
+"""In the order in which they depend on each other; a model is a folder with a bundle of some of them, named so."""
+
 SHARD_BYTES = 15_000_000
 
 
@@ -141,6 +144,11 @@ def save_bundle(
     finally:
         remove(beside)
     return about
+
+
+def kinds_in(folder: Path) -> list[Kind]:
+    """The kinds of the bundles that a model's folder holds."""
+    return [kind for kind in KINDS if (folder / kind / "format.json").exists()]
 
 
 def read_format(folder: Path) -> BundleFormat:

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from latentmt.bundle import Bundle, load_bundle
+from latentmt.bundle import Bundle, kinds_in, load_bundle
 from latentmt.data.corpus import Corpus, Split
 from latentmt.data.pack import pack
 from latentmt.display import table
@@ -35,7 +35,7 @@ def show_models(console: Console) -> None:
     """Print what is installed."""
     rows = []
     for name, folder in installed().items():
-        bundles = {path.parent.name: load_bundle(path.parent) for path in sorted(folder.glob("*/format.json"))}
+        bundles = {kind: load_bundle(folder / kind) for kind in kinds_in(folder)}
         size = sum(facts.bytes for bundle in bundles.values() for facts in bundle.about.files.values())
         languages = " → ".join(next(iter(bundles.values())).config.languages)
         rows.append((name, languages, ", ".join(bundles), f"{size / 1e6:.1f} MB", str(folder)))

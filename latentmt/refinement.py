@@ -57,11 +57,11 @@ def _line(console: Console, name: str, text: Text, note: str = "") -> None:
 
 
 def _read(translator: Translator, step: Step) -> str:
-    return translator.tokenizer.decode([step.ids])[0]
+    return translator.texts([step.ids])[0]
 
 
 def _kept(translator: Translator, trace: SentenceTrace) -> str:
-    return translator.tokenizer.decode([trace.candidates[trace.best].readable])[0]
+    return translator.texts([trace.candidates[trace.best].readable])[0]
 
 
 def _certainty(step: Step) -> float:
@@ -86,7 +86,7 @@ def _ranked(translator: Translator, trace: SentenceTrace) -> Iterator[tuple[floa
     if len(trace.candidates) == 1:
         return
     ordered = sorted(trace.candidates, key=lambda candidate: -candidate.score)
-    texts = translator.tokenizer.decode([candidate.readable for candidate in ordered])
-    best = dict(zip(reversed(texts), (candidate.score for candidate in reversed(ordered)), strict=True))
-    shown = dict.fromkeys(texts)
-    yield from ((best[text], text) for text in list(shown)[:SHOWN])
+    scores: dict[str, float] = {}
+    for text, candidate in zip(translator.texts([one.readable for one in ordered]), ordered, strict=True):
+        scores.setdefault(text, candidate.score)
+    yield from ((score, text) for text, score in list(scores.items())[:SHOWN])

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import torch
 
-from latentmt.bundle import Kind, load_bundle, save_bundle
+from latentmt.bundle import KINDS, Kind, kinds_in, load_bundle, save_bundle
 from latentmt.errors import UserError
-
-KINDS: tuple[Kind, ...] = ("latent", "score", "energy", "teacher")
 
 
 def release(model: Path, folder: Path, kinds: Sequence[Kind] | None = None) -> dict[Kind, int]:
@@ -18,7 +16,7 @@ def release(model: Path, folder: Path, kinds: Sequence[Kind] | None = None) -> d
 
     Rounded weights are another model, with another fingerprint; fields are told so.
     """
-    there = [kind for kind in KINDS if (model / kind / "format.json").exists()]
+    there = kinds_in(model)
     wanted = [kind for kind in KINDS if kind in (kinds or there)]
     if missing := [kind for kind in wanted if kind not in there]:
         raise UserError(f"{model}: holds no {missing[0]} model")

@@ -243,9 +243,9 @@ def reach_of(position: int) -> int:
     return -(-(position + 1) // _CACHE_GROWTH) * _CACHE_GROWTH
 
 
-def _of(values: Shaped[Tensor, "b k w"], hypotheses: Int[Tensor, "b n"]) -> Shaped[Tensor, "b n w"]:
+def _of(values: Shaped[Tensor, "b k w"], named: Int[Tensor, "b n"]) -> Shaped[Tensor, "b n w"]:
     """What belongs to the named hypotheses of each sentence."""
-    return values.gather(1, hypotheses[:, :, None].expand(-1, -1, values.shape[2]))
+    return values.gather(1, named[:, :, None].expand(-1, -1, values.shape[2]))
 
 
 def _candidates(

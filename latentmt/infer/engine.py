@@ -51,11 +51,15 @@ class Engine:
         self.device = next(network.parameters()).device
         consider(self.device)
         on_gpu = self.device.type == "cuda"
-        self.graphed = on_gpu if graphed is None else graphed
-        self._graphs = Graphs(networks, self.device) if self.graphed else None
+        self._graphs = Graphs(networks, self.device) if (on_gpu if graphed is None else graphed) else None
         self.turn: AbstractContextManager[object] = threading.Lock() if on_gpu or self.graphed else nullcontext()
         """To be held by whoever uses the networks. A GPU does one thing after another anyway, and a recording must not
         be replayed twice at the same time; on a CPU nobody waits."""
+
+    @property
+    def graphed(self) -> bool:
+        """Whether searches are recorded, where that is worth it."""
+        return self._graphs is not None
 
     def best(self, sentences: Sequence[Sequence[int]], how: How) -> list[Candidate]:
         """The candidate that is kept, of each sentence."""

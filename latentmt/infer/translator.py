@@ -16,7 +16,7 @@ from typing import Any, cast, overload
 
 import torch
 
-from latentmt.bundle import Bundle, Kind, load_bundle
+from latentmt.bundle import Bundle, kinds_in, load_bundle
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
@@ -90,10 +90,7 @@ class Translator:
             if not 1 <= threads <= MOST_THREADS:
                 raise UserError(f"threads {threads}: expected 1 to {MOST_THREADS}")
             torch.set_num_threads(threads)
-        kinds: tuple[Kind, ...] = ("latent", "score", "energy", "teacher")
-        found: dict[str, Bundle] = {
-            kind: load_bundle(folder / kind, device, kind) for kind in kinds if (folder / kind / "format.json").exists()
-        }
+        found: dict[str, Bundle] = {kind: load_bundle(folder / kind, device, kind) for kind in kinds_in(folder)}
         if "latent" not in found and "teacher" not in found:
             raise UserError(f"{folder}: no model (neither latent/ nor teacher/ holds a bundle)")
         fields = {name: found[name] for name in ("score", "energy") if name in found}
@@ -172,7 +169,10 @@ class Translator:
         searched = iter(self.engine.all([one for some in sentences for one in some], how))
         found = [next(searched)[0] if some else [] for some in sentences]
         return [
-            [Translation(text, one.decoded) for text, one in zip(self._texts(some), some, strict=True)]
+            [
+                Translation(text, one.decoded)
+                for text, one in zip(self.texts([one.readable for one in some]), some, strict=True)
+            ]
             for some in found
         ]
 
@@ -190,6 +190,10 @@ class Translator:
         """The ids of a text's sentences, as the networks are given them."""
         return self._split(text).sentences
 
+    def texts(self, targets: Sequence[Sequence[int]]) -> list[str]:
+        """Targets as text. What a model spells in bytes may be a line feed; normalised, a translation is one line."""
+        return [normalise(text, self.rules[1]) for text in self.tokenizer.decode(targets)]
+
     def _split(self, text: str) -> _Sentences:
         encode = lru_cache(self._encode)  # what fits is wanted again
         line = split_line(_valid(text), lambda part: len(encode(part)) <= self.longest)
@@ -200,14 +204,9 @@ class Translator:
         return self.tokenizer.encode([normalise(text, self.rules[0])])[0]
 
     def _joined(self, line: _Sentences, found: list[Candidate]) -> Translation:
-        texts = iter(self._texts(found))
+        texts = iter(self.texts([one.readable for one in found]))
         whole = line.line.joined([next(texts) if exists else "" for exists in line.exists])
         return Translation(whole, [id_ for one in found for id_ in one.decoded])
-
-    def _texts(self, found: Sequence[Candidate]) -> list[str]:
-        # What a model spells in bytes may be a line feed; normalised, a translation is one line.
-        decoded = self.tokenizer.decode([one.readable for one in found])
-        return [normalise(text, self.rules[1]) for text in decoded]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from functools import partial
 import pytest
 import torch
 
-from latentmt.data.tokenizer import EOS
+from latentmt.data.normalise import TextRules
+from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
 from latentmt.infer import engine as engine_module
 from latentmt.infer import graphs
@@ -21,6 +22,7 @@ from latentmt.infer.found import Candidate
 from latentmt.infer.graphs import Shape
 from latentmt.infer.how import How
 from latentmt.infer.search import Networks
+from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
@@ -212,6 +214,19 @@ def test_what_is_large_is_not_recorded(networks: Networks, monkeypatch: pytest.M
         assert not engine._graphs._kept
         engine.best([[7] * 12 + [EOS]] * 3, how)
         assert engine._graphs._kept.popitem()[0][0].method == how.method
+
+
+def test_a_translator_warms_up_for_its_own_lengths(networks: Networks) -> None:
+    tokenizer = train_tokenizer(["ein Satz", "a sentence"] * 20, TokenizerConfig(vocabulary=400))
+    latent = LatentModel(LatentConfig(**SIZE, encoder_layers=1, latent_dim=3), tokenizer.size).eval()
+    rules = (TextRules(), TextRules())
+    translator = Translator(tokenizer, rules, latent=latent, longest=12, graphed=True)
+    translator.warmup(compiled=False, method="delta", steps=1)
+    assert translator.engine._graphs is not None
+    assert {(how.method, shape.source) for how, shape in translator.engine._graphs._kept} == {
+        ("delta", 8),
+        ("delta", 16),
+    }
 
 
 def test_an_energy_is_not_compiled(networks: Networks) -> None:

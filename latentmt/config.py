@@ -56,6 +56,8 @@ def from_tree(tree: Mapping[str, Any], kind: type[S], where: str) -> S:
         problems = error.errors(include_url=False)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise UserError(f"{where}: {_describe(problems[0], kind)}{more}") from None
+    except UserError as error:  # of a section that also checks itself where no file is read
+        raise UserError(f"{where}: {error}") from None
     except (TypeError, ValueError) as error:  # a date, a mapping as key, an alias of itself: YAML, but no JSON
         raise UserError(f"{where}: {' '.join(str(error).split())}") from None
 

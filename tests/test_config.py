@@ -126,6 +126,11 @@ def test_every_recipe_is_valid(path: Path) -> None:
     assert (path.parent / "README.md").exists()
 
 
+@pytest.mark.parametrize("path", sorted(set(RECIPES[0].parent.parent.glob("*/*.yaml")) - set(RECIPES)), ids=str)
+def test_what_lies_beside_a_recipe_is_one_too(path: Path) -> None:
+    assert isinstance(load_recipe(path), Recipe)
+
+
 def test_all_promised_recipes_are_there() -> None:
     names = {path.parent.name for path in RECIPES}
     assert names >= {"numbers", "ted_deen", "tatoeba_europarl_deen", "wmt14_ende", "wmt16_roen"}

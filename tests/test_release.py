@@ -12,7 +12,9 @@ from latentmt.bundle import BundleConfig, load_bundle, save_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
+from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
+from latentmt.measure.evaluate import Wanted, ways_of
 from latentmt.models.fields import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
@@ -122,3 +124,40 @@ def test_the_commands(
     assert run("release", model, tmp_path / "one", "--kind", "teacher") == 0
     assert "one/teacher: 0." in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["teacher"]
+
+
+# A model's own way to translate.
+
+
+def test_a_model_has_its_own_way_until_another_is_chosen(shipped: Path) -> None:
+    assert Translator.load("xy").how() == How("score", 1)
+    (shipped / "how.yaml").write_text("{method: delta, steps: 2, lengths: 3, rerank: decoder}")
+    translator, own = Translator.load("xy"), How("delta", 2, lengths=3, rerank="decoder")
+    assert translator.how() == own
+    assert translator.how(seed=4, length_bias=0.1) == How(
+        "delta", 2, lengths=3, rerank="decoder", seed=4, length_bias=0.1
+    )
+    assert translator.how(steps=5) == How("score", 5)  # not mixed: nobody measured delta-5 with three lengths
+    text = "ein kleiner Satz"
+    assert translator.translate(text) == translator.translate(
+        text, method="delta", steps=2, lengths=3, rerank="decoder"
+    )
+    assert str(own) in [str(how) for how in ways_of(translator, Wanted())]
+    assert str(own) not in [str(how) for how in ways_of(translator, Wanted(methods=["delta"]))]
+
+
+@pytest.mark.parametrize(
+    ("own", "wrong"),
+    [
+        ("stepz: 3", "stepz"),
+        ("steps: many", "steps"),
+        ("steps: -1", "steps -1: expected 0 to 1000"),
+        ("lengths: 3", "3 candidates need a rerank"),
+        ("{lengths: 3, rerank: teacher}", "rerank teacher: this model has no teacher"),
+        ("method: energy", "method energy: this model has only prior, delta, score"),
+    ],
+)
+def test_a_way_that_cannot_be_gone_is_named_with_its_file(shipped: Path, own: str, wrong: str) -> None:
+    (shipped / "how.yaml").write_text(own)
+    with pytest.raises(UserError, match=f"how.yaml: .*{wrong}"):
+        Translator.load("xy")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from latentmt.config import Section
 from latentmt.errors import UserError
 
 Method = Literal["prior", "delta", "score", "energy", "teacher"]
@@ -17,9 +18,12 @@ RERANKS: tuple[Rerank, ...] = ("none", "teacher", "decoder", "elbo", "marginal")
 MOST = {"steps": 1000, "lengths": 101, "samples": 1000, "candidates": 1000, "beam": 100, "seed": 2**63 - 1}
 """The most there may be of each."""
 
+WAY = frozenset(("method", "steps", "adaptive", "lengths", "samples", "rerank", "beam"))
+"""The choices that make a way to translate; the others go with any."""
+
 
 @dataclass(frozen=True)
-class How:
+class How(Section):
     """How to translate."""
 
     method: Method = "score"

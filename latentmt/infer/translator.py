@@ -9,7 +9,7 @@ several threads at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast, overload
@@ -17,12 +17,13 @@ from typing import Any, cast, overload
 import torch
 
 from latentmt.bundle import Bundle, kinds_in, load_bundle
+from latentmt.config import load as load_config
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.infer.engine import Engine
 from latentmt.infer.found import Candidate
-from latentmt.infer.how import METHODS, How, Method, default_method
+from latentmt.infer.how import METHODS, WAY, How, Method, default_method
 from latentmt.infer.postprocess import repeatable_pieces
 from latentmt.infer.refine import ADAPTIVE_STEPS
 from latentmt.infer.search import Networks
@@ -34,6 +35,9 @@ from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
 
 MOST_THREADS = 1024
+
+HOW_FILE = "how.yaml"
+"""Beside a model's bundles: how it translates best, as measured by whoever made it."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Translator:
         fingerprints: dict[str, str] | None = None,
         longest: int = 64,
         graphed: bool | None = None,
+        own: How | None = None,
     ) -> None:
         self.tokenizer, self.rules = tokenizer, rules
         self.latent, self.fields, self.teacher = latent, fields or {}, teacher
@@ -66,6 +71,8 @@ class Translator:
         """Which models these are, where they come from bundles."""
         self.longest = longest
         """Tokens of the longest sentence the networks are given, EOS included: they have seen none longer."""
+        self.own = own
+        """The model's own way to translate, where it has one."""
         self.device = next((latent or cast(Teacher, teacher)).parameters()).device
         networks = Networks(latent, self.fields, teacher, repeatable_pieces(tokenizer).to(self.device))
         self.engine = Engine(networks, graphed)
@@ -79,7 +86,8 @@ class Translator:
         graphed: bool | None = None,
     ) -> Translator:
         """Load a model: a folder of bundles (`latent`, `score`, `energy`, `teacher`, as many as there are), or the name
-        of one that is installed; without a name, the first of those.
+        of one that is installed; without a name, the first of those. A file `how.yaml` beside them holds choices of
+        `How`: the model's own way to translate.
 
         `threads` is how many cores one translation may use, for the whole process; torch's choice if it is None.
         Weights are taken as `dtype`, by default bfloat16 on a GPU and float32 on a CPU. `graphed` is the engine's.
@@ -107,7 +115,7 @@ class Translator:
                 raise UserError(f"{folder / part}: has another tokenizer than {folder / 'latent'}")
             if (other.config.languages, other.config.rules) != (first.config.languages, first.config.rules):
                 raise UserError(f"{folder / part}: is for other languages or text rules than {folder / 'latent'}")
-        return Translator(
+        translator = Translator(
             first.tokenizer,
             first.config.rules,
             latent=cast(LatentModel, found["latent"].network) if "latent" in found else None,
@@ -116,7 +124,13 @@ class Translator:
             fingerprints={name: bundle.about.fingerprint for name, bundle in found.items()},
             longest=min(bundle.config.longest for bundle in found.values()),
             graphed=graphed,
+            own=load_config(folder / HOW_FILE, How) if (folder / HOW_FILE).exists() else None,
         )
+        try:
+            translator.how()
+        except UserError as error:
+            raise UserError(f"{folder / HOW_FILE}: {error}") from None
+        return translator
 
     @property
     def methods(self) -> list[Method]:
@@ -125,8 +139,14 @@ class Translator:
         return [method for method in METHODS if having.get(method) is not None]
 
     def how(self, **choices: Any) -> How:
-        """Choices that this translator can follow; the method is the best it has unless it is named."""
+        """Choices that this translator can follow.
+
+        Unless a way is chosen (by method, steps, candidates or beam) it is the model's own, or else one step of the
+        best method there is. The model's own is measured as a whole: it is not mixed with a chosen one.
+        """
         default: dict[str, Any] = {"method": default_method(self.methods)}
+        if self.own and not WAY & choices.keys():
+            default = asdict(self.own)
         if choices.get("adaptive"):
             default["steps"] = ADAPTIVE_STEPS
         how = How(**(default | choices))

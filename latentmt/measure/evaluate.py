@@ -123,13 +123,16 @@ def ways_of(translator: Translator, wanted: Wanted) -> list[How]:
     """The ways to translate, each once.
 
     A teacher's greedy and beam search; L=0; every refining method at every number of steps, and once more with
-    several candidates if there are to be several.
+    several candidates if there are to be several; the model's own way, unless methods are named.
     """
     ways: dict[str, How] = {}
     for method in wanted.methods or translator.methods:
         for choices in _ways(method, wanted):
             how = translator.how(method=method, **choices)
             ways.setdefault(str(how), how)  # no steps are L=0, whatever the method; and a number may be given twice
+    if not wanted.methods:
+        own = translator.how(seed=wanted.seed, length_bias=wanted.length_bias)
+        ways.setdefault(str(own), own)
     if wanted.several and all(how.candidates == 1 for how in ways.values()):
         raise UserError("several lengths or samples are for the methods that refine: delta, score, energy")
     return list(ways.values())

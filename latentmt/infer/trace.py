@@ -1,21 +1,26 @@
-"""One sentence's translation as it happened: after every step the latent, the tokens, and how sure the model is.
+"""Translations as they happened: what stood there after every step.
 
-For people and pages to look at. The search itself is the same as everywhere.
+Of one sentence everything, for people and pages to look at; of many their tokens, for counting. The search itself is
+the same as everywhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from latentmt.data.batches import padded_batches
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.engine import Engine
+from latentmt.infer.engine import BATCH_TOKENS, Engine
 from latentmt.infer.found import Candidate, on_host
 from latentmt.infer.how import How
+from latentmt.infer.refine import decode_tokens
 from latentmt.infer.search import search
 from latentmt.models.latent import LatentModel
 from latentmt.nn.attention import Memory
@@ -58,6 +63,33 @@ def trace_sentence(engine: Engine, sentence: list[int], how: How) -> SentenceTra
         memory = model.decoder_stack.remember(model.encode(source))
         steps = [_step(model, memory, number, z[best : best + 1, :length]) for number, z in enumerate(seen)]
     return SentenceTrace(sentence, steps, candidates, best)
+
+
+@torch.no_grad()
+def targets_along(
+    engine: Engine, sentences: Sequence[Sequence[int]], how: How, after: Sequence[int]
+) -> dict[int, list[list[int]]]:
+    """What each sentence reads after so many steps of `how` (0: before the first): ids as decoded, EOS among them."""
+    if how.candidates > 1 or how.adaptive or max(after) > how.steps:
+        raise ValueError("one candidate that makes all of its steps is followed")
+    found: dict[int, list[list[int]]] = {}
+    lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+    for group in padded_batches(lengths, BATCH_TOKENS):
+        source = Tokens.padded([sentences[index] for index in group]).to(engine.device)
+        with engine.turn:
+            found |= zip(group.tolist(), _rows_along(engine, source, how, after), strict=True)
+    return {number: [found[index][place] for index in range(len(sentences))] for place, number in enumerate(after)}
+
+
+def _rows_along(engine: Engine, source: Tokens, how: How, after: Sequence[int]) -> list[list[list[int]]]:
+    """The targets of each row, one for each number of steps."""
+    seen: list[Float[Tensor, "n w D"]] = []
+    found = search(engine.networks, source, how, engine.noise(how), on_step=lambda _, z: seen.append(z))
+    model, layout = cast(LatentModel, engine.networks.latent), found.decoded.layout
+    memory = model.decoder_stack.remember(model.encode(source))
+    read = torch.stack([decode_tokens(model, seen[number], layout, memory).ids for number in after], dim=1)
+    sizes = layout.real.sum(1).tolist()
+    return [[ids[:size] for ids in some] for some, size in zip(read.tolist(), sizes, strict=True)]
 
 
 def _step(model: LatentModel, memory: Memory, number: int, z: Float[Tensor, "1 t D"]) -> Step:

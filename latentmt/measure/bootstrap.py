@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -41,17 +42,23 @@ def paired_bootstrap(
     references: Sequence[Sequence[str]],
     samples: int = SAMPLES,
     seed: int = SEED,
+    *,
+    lowercase: bool = False,
+    tokenize: str = "13a",
 ) -> Comparison:
-    """Compare the BLEU (cased, 13a) of two systems' outputs for the same sentences; positive if the first is better."""
+    """Compare the BLEU of two systems' outputs for the same sentences; positive if the first is better."""
     require_sacrebleu()
     from sacrebleu import BLEU
 
-    metric, lists = BLEU(), [list(reference) for reference in references]
+    metric = BLEU(lowercase=lowercase, tokenize=tokenize)
+    each = BLEU(lowercase=lowercase, tokenize=tokenize, effective_order=True)  # whose scores are not used: no warning
+    lists = [list(reference) for reference in references]
     first, second = (metric.corpus_score(list(one), lists).score for one in (texts, others))
     signature = metric.get_signature()
     signature.update("bs", samples)
     signature.update("seed", seed)
-    resampled = _differences(_statistics(texts, references), _statistics(others, references), samples, seed)
+    mine, other = (_statistics(one, references, each) for one in (texts, others))
+    resampled = _differences(mine, other, samples, seed)
     low, high = np.percentile(resampled, [2.5, 97.5]).tolist()
     return Comparison(first - second, low, high, _p_value(resampled, first - second), str(signature))
 
@@ -78,11 +85,8 @@ def _differences(
     return np.array(found, dtype=np.float64)
 
 
-def _statistics(texts: Sequence[str], references: Sequence[Sequence[str]]) -> Int64[np.ndarray, "n 10"]:
+def _statistics(texts: Sequence[str], references: Sequence[Sequence[str]], metric: Any) -> Int64[np.ndarray, "n 10"]:
     """Of each sentence: its length, its reference's, its right n-grams and all its n-grams. BLEU is made of sums."""
-    from sacrebleu import BLEU
-
-    metric = BLEU(effective_order=True)  # it changes the sentence's score, which is not used, and saves a warning
     scores = [metric.sentence_score(text, list(accepted)) for text, *accepted in zip(texts, *references, strict=True)]
     rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
     return np.array(rows, dtype=np.int64)

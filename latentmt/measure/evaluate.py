@@ -160,11 +160,13 @@ def evaluate(translator: Translator, texts: EvalSet, wanted: Wanted) -> Evaluati
     rows: dict[str, Row] = {}
     for how in ways:
         done = _in_parts(str(how), how, texts.sources, translator.translations)
-        rows[str(how)] = _row(how, done, texts)
+        rows[str(how)] = _row(translator, how, done, texts)
         if wanted.oracle and how.candidates > 1:
             rows[_oracle_name(how)] = _oracle_row(translator, how, done, texts)
     comparisons = {
-        (of, against): paired_bootstrap(rows[of].texts, rows[against].texts, texts.references)
+        (of, against): paired_bootstrap(
+            rows[of].texts, rows[against].texts, texts.references, lowercase=translator.rules[1].lowercase
+        )
         for of, against in wanted.compare
     }
     return Evaluation(rows, comparisons, _facts(translator, texts))
@@ -179,9 +181,17 @@ def _check_names(ways: Sequence[How], wanted: Wanted) -> None:
             raise UserError(f"compare {name}: not measured here; what is: {', '.join(names)}")
 
 
-def _row(how: How, done: Sequence[Translation], texts: EvalSet, oracle: str | None = None) -> Row:
-    found = [one.text for one in done]
-    return Row(how, found, measure(found, [one.ids for one in done], texts.references), oracle)
+def measure_way(translator: Translator, texts: EvalSet, how: How) -> Row:
+    """Measure one way to translate."""
+    return _row(translator, how, _in_parts(str(how), how, texts.sources, translator.translations), texts)
+
+
+def _row(
+    translator: Translator, how: How, done: Sequence[Translation], texts: EvalSet, oracle: str | None = None
+) -> Row:
+    """Who writes lower case only is not asked for more."""
+    found, lowercase = [one.text for one in done], translator.rules[1].lowercase
+    return Row(how, found, measure(found, [one.ids for one in done], texts.references, lowercase), oracle)
 
 
 def _oracle_row(translator: Translator, how: How, kept: Sequence[Translation], texts: EvalSet) -> Row:
@@ -195,7 +205,7 @@ def _oracle_row(translator: Translator, how: How, kept: Sequence[Translation], t
     candidates = [[one, *others] for one, others in zip(kept, found, strict=True)]
     choice = best_candidates([[one.text for one in each] for each in candidates], texts.references)
     done = [each[best] for each, best in zip(candidates, choice.best, strict=True)]
-    return _row(how, done, texts, choice.signature)
+    return _row(translator, how, done, texts, choice.signature)
 
 
 def _oracle_name(how: How) -> str:

@@ -188,7 +188,7 @@ def measure_speed(
         batch_tokens=BATCH_TOKENS,
         baseline=str(baseline),
         results=results,
-        crossovers=list(crossovers(results)),
+        crossovers=list(crossovers(results)) if batches else [],
     )
 
 

@@ -26,7 +26,7 @@ class Quality:
     """One system's output against its references."""
 
     bleu: Score
-    """sacreBLEU's default: cased, 13a."""
+    """sacreBLEU's default, 13a; cased, but for models that write lower case only."""
     bleu_lc_intl: Score
     """Lower-cased, tokenized as `intl`: what the paper reports."""
     chrf: Score
@@ -44,8 +44,13 @@ def require_sacrebleu() -> None:
         raise UserError("measuring needs sacrebleu: pip install 'latentmt[train]'")
 
 
-def measure(texts: Sequence[str], ids: Sequence[Sequence[int]], references: Sequence[Sequence[str]]) -> Quality:
-    """Compare texts, and the ids they were decoded from, with one or more lists of references."""
+def measure(
+    texts: Sequence[str], ids: Sequence[Sequence[int]], references: Sequence[Sequence[str]], lowercase: bool = False
+) -> Quality:
+    """Compare texts, and the ids they were decoded from, with one or more lists of references.
+
+    `lowercase`: without regard to case everywhere, and signatures say so.
+    """
     require_sacrebleu()
     from sacrebleu import BLEU, CHRF
 
@@ -55,9 +60,9 @@ def measure(texts: Sequence[str], ids: Sequence[Sequence[int]], references: Sequ
         return Score(metric.corpus_score(list(texts), lists).score, str(metric.get_signature()))
 
     return Quality(
-        bleu=score(BLEU()),
+        bleu=score(BLEU(lowercase=lowercase)),
         bleu_lc_intl=score(BLEU(lowercase=True, tokenize="intl")),
-        chrf=score(CHRF()),
+        chrf=score(CHRF(lowercase=lowercase)),
         exact=exact_match(texts, references),
         repeats=sum(map(count_repeats, ids)) / max(1, sum(map(len, ids))),
         length=sum(map(len, texts)) / max(1, sum(map(len, references[0]))),

@@ -13,7 +13,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -142,11 +142,16 @@ def parse_batches(text: str) -> list[int]:
 
 def read_source(translator: Translator, path: Path, count: int) -> Source:
     """The first texts of a file, leaving out those in which there is nothing to translate."""
-    texts = ((text, translator.sentences(text)) for text in all_text(read_lines([path])))
-    found = list(itertools.islice((Text(text, sentences) for text, sentences in texts if sentences), count))
+    found = first_texts(translator, all_text(read_lines([path])), count)
     if not found:
         raise UserError(f"{path}: there is nothing to translate")
     return Source(found, {str(path): sha256(path)})
+
+
+def first_texts(translator: Translator, texts: Iterable[str], count: int) -> list[Text]:
+    """So many texts in which there is something to translate."""
+    split = ((text, translator.sentences(text)) for text in texts)
+    return list(itertools.islice((Text(text, sentences) for text, sentences in split if sentences), count))
 
 
 def choose_ways(translator: Translator, wanted: Wanted, reranks: Sequence[Rerank]) -> list[How]:

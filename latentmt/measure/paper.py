@@ -1,0 +1,78 @@
+"""The paper's own numbers, to be laid beside ours: Table 1 of Lee, Shu and Cho (EMNLP 2020), as printed there.
+
+BLEU is theirs: lower-cased and tokenized as `intl` in their code. Times are milliseconds a sentence, one at a time, on
+a Tesla V100, mean and standard deviation; speed-ups are over the autoregressive model with beam 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from latentmt.infer.how import How
+
+CITATION = (
+    "J. Lee, R. Shu and K. Cho, “Iterative Refinement in the Continuous Space for Non-Autoregressive Neural Machine "
+    "Translation”, EMNLP 2020, Table 1"
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of Table 1 for one corpus."""
+
+    bleu: float
+    ms: float
+    std: float
+    speedup: float
+
+
+ROWS = (
+    *("AR b=1", "AR b=4", "L=0"),
+    *("delta-1", "delta-2", "delta-4", "delta Search"),
+    *("energy-1", "energy-2", "energy-4", "energy Search"),
+    *("score-1", "score-2", "score-4", "score Search"),
+)
+"""The rows of Table 1 in its order; L=0, which is the same for all three, once."""
+
+
+def row_of(how: How) -> str:
+    """The row that a way to translate belongs to; it need not be one of the paper's."""
+    if how.method == "teacher":
+        return f"AR b={how.beam}"
+    if not how.moves:
+        return "L=0"
+    return f"{how.method} Search" if how.candidates > 1 else f"{how.method}-{how.steps}"
+
+
+def _entries(*numbers: tuple[float, float, float, float]) -> dict[str, Entry]:
+    return {row: Entry(*four) for row, four in zip(ROWS, numbers, strict=True)}
+
+
+TABLE = {
+    "WMT'14 En→De": _entries(
+        *((27.5, 251, 175, 1.1), (28.3, 291, 194, 1.0), (25.7, 19, 1, 15)),
+        *((26.1, 46, 5, 6.3), (26.2, 72, 3, 4.0), (26.1, 103, 5, 2.8), (26.9, 63, 8, 5.5)),
+        *((26.1, 50, 3, 5.8), (26.1, 69, 4, 4.2), (26.0, 117, 6, 2.5), (27.1, 66, 9, 4.4)),
+        *((26.3, 29, 2, 10), (26.3, 38, 2, 7.6), (26.3, 51, 4, 5.7), (27.4, 47, 8, 6.2)),
+    ),
+    "WMT'16 Ro→En": _entries(
+        *((30.9, 511, 560, 1.1), (31.5, 610, 630, 1.0), (28.4, 18, 5, 34)),
+        *((29.0, 32, 5, 19), (29.1, 45, 7, 14), (29.1, 72, 5, 8.5), (30.3, 48, 7, 13)),
+        *((28.8, 36, 5, 17), (28.9, 55, 9, 11), (28.8, 85, 5, 7.1), (30.4, 53, 7, 12)),
+        *((29.1, 25, 5, 24), (29.1, 32, 6, 19), (29.1, 44, 5, 14), (30.4, 41, 6, 15)),
+    ),
+    "IWSLT'16 De→En": _entries(
+        *((31.1, 178, 139, 1.1), (31.5, 210, 161, 1.0), (27.0, 11, 5, 19)),
+        *((28.3, 18, 6, 11), (28.5, 26, 7, 8.0), (28.6, 40, 9, 5.2), (29.7, 35, 6, 6.0)),
+        *((28.6, 22, 7, 9.5), (28.7, 30, 9, 7.0), (28.8, 46, 9, 4.5), (29.9, 42, 7, 5.0)),
+        *((28.8, 16, 6, 13), (29.0, 20, 5, 10), (29.1, 28, 5, 7.5), (30.2, 33, 4, 6.3)),
+    ),
+}
+"""Corpus → row → numbers."""
+
+_BY_LANGUAGES = {("en", "de"): "WMT'14 En→De", ("ro", "en"): "WMT'16 Ro→En", ("de", "en"): "IWSLT'16 De→En"}
+
+
+def corpus_for(languages: tuple[str, str]) -> str:
+    """The paper's corpus to compare with: the one of these languages, else the one it looks at most closely."""
+    return _BY_LANGUAGES.get(languages, "IWSLT'16 De→En")

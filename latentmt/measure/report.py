@@ -1,0 +1,317 @@
+"""Everything a report says about a model, measured part by part into one JSON tree.
+
+A part is a file that says what it depends on: the models, the test files, the settings, the machine. Where all of
+that is as it was, it is not measured again; so whoever is interrupted loses one part at most. Translations are kept
+with the parts and left out of the tree. How it is drawn and written up is not known here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import latentmt
+from latentmt.display import say
+from latentmt.errors import UserError
+from latentmt.files import make_folder, write_atomically
+from latentmt.infer.how import How, Method
+from latentmt.infer.translator import Translator
+from latentmt.measure.bootstrap import paired_bootstrap
+from latentmt.measure.evaluate import EvalSet, Wanted, measure_way, ways_of
+from latentmt.measure.landscape import choose_sentence, landscape
+from latentmt.measure.latency import Source, device_name, first_texts, measure_speed
+from latentmt.measure.likelihood import SAMPLES, likelihoods
+from latentmt.measure.paper import row_of
+from latentmt.measure.quality import require_sacrebleu
+from latentmt.measure.samples import take_samples
+from latentmt.measure.tokens import count_tokens, outputs_along
+
+FORMAT = 1
+"""Raised whenever a tree or a part written before could be misread."""
+REFINING: tuple[Method, ...] = ("delta", "energy", "score")
+"""In the paper's order."""
+_CURVE_POINTS = 300
+"""Of a training curve, at most."""
+_TEXTS = "texts"
+"""Under this key a part keeps translations, for itself."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is measured, and with which settings."""
+
+    steps: tuple[int, ...] = (1, 2, 4)
+    lengths: int = 5
+    samples: int = 5
+    """Search: so many lengths, so many latents for each, and the first number of steps."""
+    seed: int = 1
+    """Of the samples, and of the noise that estimates use."""
+    length_bias: float = 0.0
+    timed: int = 200
+    """Texts that every way is timed on."""
+    compiled: bool = False
+    """Whether compiled searches are timed, too."""
+    judged: int = 500
+    """Sentences whose outputs' likelihood is estimated, …"""
+    posterior_samples: int = SAMPLES
+    """… with so many samples each."""
+    shown: int = 8
+    """Samples of translations; 0 for none."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("timed", 1), ("judged", 1), ("posterior_samples", 2), ("shown", 0)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name} {getattr(self, name)}: expected {least} or more")
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A model whose latents have two entries, to be drawn; and the sentence, unless one is to be chosen."""
+
+    translator: Translator
+    example: tuple[str, str] | None = None
+    """Source and reference."""
+
+
+class Parts:
+    """What has been measured, in a folder, a file each."""
+
+    def __init__(self, folder: Path, common: Mapping[str, Any]) -> None:
+        self._folder, self._common = make_folder(folder), common
+
+    def get(self, name: str, facts: Mapping[str, Any], measure: Callable[[], Any]) -> dict[str, Any]:
+        """The part of this name, `{signature, result}`: measured now unless it was, with these facts."""
+        signature = _plain({**self._common, **facts})
+        path = self._folder / (re.sub(r"[^a-z0-9=+.-]+", "_", name.lower()) + ".json")
+        if (found := _read(path)) and found.get("signature") == signature:
+            say(f"{name}: measured before")
+            return found
+        part: dict[str, Any] = {"signature": signature, "result": _plain(measure())}
+        write_atomically(path, json.dumps(part, ensure_ascii=False) + "\n")
+        return part
+
+
+def measure_report(
+    translator: Translator, texts: EvalSet, settings: Settings, folder: Path, plane: Plane | None = None
+) -> dict[str, Any]:
+    """All parts of a report, those that are missing measured now and kept in a folder."""
+    require_sacrebleu()
+    if translator.latent is None:
+        raise UserError("report: there is no latent model")
+    common = {
+        "format": FORMAT,
+        "files": {Path(name).name: content for name, content in texts.files.items()},
+        "sentences": len(texts.sources),
+        **_machine(translator),
+    }
+    parts = Parts(folder, common)
+    refining = [method for method in REFINING if method in translator.methods]
+    hows = _ways(translator, settings)
+    ways = {row_of(how): _way(parts, translator, texts, how) for how in hows}
+    tree: dict[str, Any] = {
+        "format": FORMAT,
+        "about": common | {"models": translator.fingerprints, "settings": _plain(asdict(settings))},
+        "ways": ways,
+        "comparisons": _comparisons(parts, texts, ways),
+        "tokens": {method: _tokens(parts, translator, texts, settings, method) for method in refining},
+        "likelihood": {method: _likelihood(parts, translator, texts, settings, method) for method in refining},
+        "speed": _speed(parts, translator, texts, settings, hows),
+        "landscape": _landscape(parts, texts, plane) if plane else None,
+        "samples": _samples(parts, translator, texts, settings) if settings.shown else None,
+    }
+    if plane:
+        tree["about"]["plane"] = plane.translator.fingerprints
+    return _without_texts(tree)
+
+
+def training_curves(folder: Path) -> dict[str, Any]:
+    """The logs of a work folder's training runs, by stage and kind (`train`, `dev`), as far as there are any."""
+    curves: dict[str, Any] = {}
+    for path in sorted(folder.glob("training/*/log.jsonl")):
+        entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+        kinds = {kind: [entry for entry in entries if entry["kind"] == kind] for kind in ("train", "dev")}
+        curves[path.parent.name] = {kind: _thinned(some) for kind, some in kinds.items() if some}
+    return curves
+
+
+def _thinned(entries: list[Any]) -> list[Any]:
+    """At most so many, evenly spread, the last among them."""
+    step = -(-len(entries) // _CURVE_POINTS)
+    return entries[::-step][::-1]
+
+
+def _machine(translator: Translator) -> dict[str, Any]:
+    assert translator.latent is not None
+    return {
+        "device": device_name(translator.device),
+        "dtype": str(next(translator.latent.parameters()).dtype).removeprefix("torch."),
+        "versions": {"latentmt": latentmt.__version__, "torch": str(torch.__version__)},
+    }
+
+
+def _ways(translator: Translator, settings: Settings) -> list[How]:
+    """Table 1: the teacher, L=0, and every method with every number of steps and with search."""
+    methods: tuple[Method, ...] = ("teacher", "prior", *REFINING)
+    wanted = Wanted(
+        methods=[method for method in methods if method in translator.methods],
+        steps=settings.steps,
+        lengths=settings.lengths,
+        samples=settings.samples,
+        rerank="teacher" if translator.teacher else "elbo",
+        seed=settings.seed,
+        length_bias=settings.length_bias,
+    )
+    return ways_of(translator, wanted)
+
+
+def _models(translator: Translator, how: How) -> dict[str, str]:
+    """The fingerprints of what takes part."""
+    kinds = {"teacher"} if how.method == "teacher" else {"latent", *([how.method] if how.moves else []), how.rerank}
+    return {kind: hash_ for kind, hash_ in translator.fingerprints.items() if kind in kinds}
+
+
+def _way(parts: Parts, translator: Translator, texts: EvalSet, how: How) -> dict[str, Any]:
+    def measure() -> dict[str, Any]:
+        row = measure_way(translator, texts, how)
+        return {"name": str(how), "quality": asdict(row.quality), _TEXTS: row.texts}
+
+    facts = {"how": asdict(how), "models": _models(translator, how), "graphed": translator.engine.graphed}
+    return parts.get(str(how), facts, measure)
+
+
+def _comparisons(parts: Parts, texts: EvalSet, ways: Mapping[str, Any]) -> dict[str, Any]:
+    """The paper's orderings, by paired bootstrap in the paper's BLEU."""
+
+    def compared(of: str, against: str) -> dict[str, Any]:
+        mine, other = (ways[row]["result"][_TEXTS] for row in (of, against))
+        found = paired_bootstrap(mine, other, texts.references, lowercase=True, tokenize="intl")
+        return {"of": of, "against": against} | asdict(found)
+
+    pairs = _claims(ways)
+    outputs = {row: _hash(way["result"][_TEXTS]) for row, way in ways.items()}
+    return parts.get(
+        "paired bootstrap", {"outputs": outputs, "pairs": pairs}, lambda: [compared(*pair) for pair in pairs]
+    )
+
+
+def _claims(ways: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the paper says is better than what, as far as both were measured."""
+    steps = ("-1", "-2", "-4", " Search")
+    pairs = [(f"{method}-1", "L=0") for method in REFINING]
+    for better, worse in (("score", "delta"), ("energy", "delta"), ("score", "energy")):
+        pairs += [(f"{better}{how}", f"{worse}{how}") for how in steps]
+    pairs += [(f"{method} Search", f"{method}-1") for method in REFINING]
+    pairs += [("AR b=4", f"{method} Search") for method in REFINING]
+    return [pair for pair in pairs if all(row in ways for row in pair)]
+
+
+def _tokens(parts: Parts, translator: Translator, texts: EvalSet, settings: Settings, method: Method) -> dict[str, Any]:
+    def measure() -> Any:
+        sentences = _sentences(translator, texts.sources)
+        outputs = outputs_along(translator, sentences, method, length_bias=settings.length_bias)
+        return [asdict(one) for one in count_tokens(translator, outputs, texts.references[0])]
+
+    how = How(method=method)
+    facts = {"models": _models(translator, how), "method": method, "length_bias": settings.length_bias}
+    return parts.get(f"tokens along {method}", facts, measure)
+
+
+def _likelihood(
+    parts: Parts, translator: Translator, texts: EvalSet, settings: Settings, method: Method
+) -> dict[str, Any]:
+    def measure() -> Any:
+        sentences = _sentences(translator, texts.sources)[: settings.judged]
+        outputs = outputs_along(translator, sentences, method, length_bias=settings.length_bias)
+        name, samples = f"log p along {method}", settings.posterior_samples
+        return [asdict(one) for one in likelihoods(translator, sentences, outputs, samples, settings.seed, name)]
+
+    facts = {
+        "models": _models(translator, How(method=method)),
+        "method": method,
+        "length_bias": settings.length_bias,
+        "judged": settings.judged,
+        "samples": settings.posterior_samples,
+        "seed": settings.seed,
+    }
+    return parts.get(f"log p along {method}", facts, measure)
+
+
+def _speed(
+    parts: Parts, translator: Translator, texts: EvalSet, settings: Settings, hows: Sequence[How]
+) -> dict[str, Any]:
+    """All ways in one part: only times of one run are compared."""
+
+    def measure() -> Any:
+        source = Source(first_texts(translator, texts.sources, settings.timed), {})
+        found = measure_speed(translator, source, hows, [], settings.compiled)
+        speeds = [asdict(speed) | {"row": row_of(speed.how)} for speed in found.results]
+        return {"texts": found.texts, "sentences": found.sentences, "threads": found.threads, "speeds": speeds}
+
+    facts = {
+        "models": translator.fingerprints,
+        "ways": [asdict(how) for how in hows],
+        "timed": settings.timed,
+        "compiled": settings.compiled,
+        "threads": torch.get_num_threads(),
+        "graphed": translator.engine.graphed,
+    }
+    return parts.get("speed", facts, measure)
+
+
+def _landscape(parts: Parts, texts: EvalSet, plane: Plane) -> dict[str, Any]:
+    def measure() -> Any:
+        references, model = texts.references[0], plane.translator
+        if plane.example:
+            return asdict(landscape(model, *plane.example))
+        number = choose_sentence(model, texts.sources, references)
+        return asdict(landscape(model, texts.sources[number], references[number])) | {"line": number + 1}
+
+    return parts.get("landscape", {"models": plane.translator.fingerprints, "example": plane.example}, measure)
+
+
+def _samples(parts: Parts, translator: Translator, texts: EvalSet, settings: Settings) -> dict[str, Any]:
+    method: Method = "score" if "score" in translator.methods else "delta"
+
+    def measure() -> Any:
+        found = take_samples(translator, texts.sources, texts.references, settings.shown, method, seed=settings.seed)
+        return {"method": method, "steps": 1, "samples": [asdict(sample) for sample in found]}
+
+    facts = {"models": _models(translator, How(method=method)), "shown": settings.shown, "seed": settings.seed}
+    return parts.get("samples", facts, measure)
+
+
+def _sentences(translator: Translator, texts: Sequence[str]) -> list[list[int]]:
+    return [ids for text in texts for ids in translator.sentences(text)]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What an earlier run left; nothing if it cannot be read, since it can be measured again."""
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    return tree if isinstance(tree, dict) and "result" in tree else None
+
+
+def _plain(tree: Any) -> Any:
+    """As it will be when it has been written and read."""
+    return json.loads(json.dumps(tree))
+
+
+def _hash(tree: Any) -> str:
+    return hashlib.sha256(json.dumps(tree).encode()).hexdigest()
+
+
+def _without_texts(tree: dict[str, Any]) -> dict[str, Any]:
+    ways = {
+        row: part | {"result": {key: value for key, value in part["result"].items() if key != _TEXTS}}
+        for row, part in tree["ways"].items()
+    }
+    return tree | {"ways": ways}

@@ -1,0 +1,1 @@
+"""Figures, drawn from measured JSON and from nothing else."""

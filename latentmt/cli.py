@@ -107,6 +107,7 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Write JSON, an object a line: source, translation and how it was made.")
 ]
 SourceOption = Annotated[Path, typer.Option(help="Source sentences, a line each.")]
+ReferencesOption = Annotated[list[Path], typer.Option(help="References, a line each; may be given several times.")]
 MethodsOption = Annotated[
     list[Method] | None, typer.Option(help="May be given several times. Default: all the model has.")
 ]
@@ -306,7 +307,7 @@ def trace(
 @app.command()
 def evaluate(
     src: SourceOption,
-    ref: Annotated[list[Path], typer.Option(help="References, a line each; may be given several times.")],
+    ref: ReferencesOption,
     model: ModelOption = None,
     method: MethodsOption = None,
     steps: StepsListOption = None,
@@ -402,6 +403,97 @@ def bench(
     ways = choose_ways(translator, wanted, [one.value for one in rerank or ()])
     source = read_source(translator, src, sentences)
     show_speed(measure_speed(translator, source, ways, sizes, compiled), output(), out)
+
+
+@app.command()
+def samples(
+    src: SourceOption,
+    ref: ReferencesOption,
+    model: ModelOption = None,
+    method: MethodOption = None,
+    steps: StepsOption = None,
+    seed: SeedOption = None,
+    count: Annotated[int, typer.Option(min=1, help="How many are shown.")] = 10,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file, too.")] = None,
+    json_: JsonOption = False,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+) -> None:
+    """Translate from samples of the prior, before and after refinement: what has moved and changed, in colours."""
+    import json
+    from dataclasses import asdict
+
+    from latentmt.display import output
+    from latentmt.infer.translator import Translator
+    from latentmt.measure.evaluate import EvalSet, json_file
+    from latentmt.measure.samples import sampled, show_samples, take_samples
+    from latentmt.report.make import write_samples
+    from latentmt.train.ranks import pick_device
+
+    texts, page = EvalSet.read(src, ref), html and json_file(html)
+    translator = Translator.load(model, pick_device(device), threads)
+    how = sampled(translator, **_given(method=method and method.value, steps=steps, seed=seed))
+    found = take_samples(translator, texts.sources, texts.references, count, how)
+    if page:
+        write_samples(found, page, how)
+    if json_:
+        for sample in found:
+            print(json.dumps(asdict(sample), ensure_ascii=False))
+    else:
+        show_samples(found, output())
+
+
+@app.command()
+def report(
+    what: Annotated[
+        Path, typer.Argument(help="A model (see --model elsewhere), a recipe, or a report to write again.")
+    ],
+    src: Annotated[Path | None, typer.Option(help="Test sources. Default: the test set of the model's corpus.")] = None,
+    ref: Annotated[list[Path] | None, typer.Option(help="References; may be given several times.")] = None,
+    work: WorkOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the report goes. Default: report/ in the model's folder.")
+    ] = None,
+    plane: Annotated[
+        str | None, typer.Option(help="A model with two latent entries (latent_dim: 2) and a score, for Figure 4.")
+    ] = None,
+    example: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="SOURCE REFERENCE", help="The sentence of Figure 4. Default: one is chosen."),
+    ] = None,
+    lines: Annotated[int | None, typer.Option(help="Use only this many lines of the test set.")] = None,
+    timed: Annotated[int | None, typer.Option(help="Texts that each way is timed on. Default: 200.")] = None,
+    judged: Annotated[int | None, typer.Option(help="Sentences whose log p(y|x) is estimated. Default: 500.")] = None,
+    posterior_samples: Annotated[int | None, typer.Option(help="Samples of each estimate. Default: 500.")] = None,
+    shown: Annotated[int | None, typer.Option(help="Sample translations shown, 0 for none. Default: 8.")] = None,
+    seed: SeedOption = None,
+    length_bias: LengthBiasOption = None,
+    compiled: Annotated[bool, typer.Option("--compiled", help="Time compiled searches, too.")] = False,
+    device: DeviceOption = None,
+    threads: ThreadsOption = None,
+) -> None:
+    """Measure a model as the paper measures its own, what is missing of it, and write it up: HTML and Markdown."""
+    from latentmt.display import output
+    from latentmt.measure.report import Settings
+    from latentmt.report.make import find_subject, is_report, make_report, show_report, write_report
+    from latentmt.train.ranks import pick_device
+
+    if is_report(what):
+        show_report(write_report(what), output())
+        return
+    subject = find_subject(what, src, ref or (), _work_folder(what, work), lines)
+    sizes = {"timed": timed, "judged": judged, "posterior_samples": posterior_samples, "shown": shown}
+    tree = make_report(
+        subject,
+        out or subject.folder / "report",
+        Settings(**_given(**sizes, seed=seed, length_bias=length_bias, compiled=compiled or None)),
+        plane=plane,
+        example=example,
+        device=pick_device(device),
+        threads=threads,
+        command=["latentmt", *sys.argv[1:]],
+    )
+    show_report(tree, output())
 
 
 @app.command()

@@ -55,7 +55,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Landscape:
-    """A sentence and the panels of its tokens."""
+    """A sentence and the panels of its tokens, but for EOS."""
 
     source: str
     reference: str
@@ -79,9 +79,8 @@ def landscape(translator: Translator, source: str, reference: str, steps: int = 
         ways = _ways(translator, encoded, target, steps)
         memory = model.decoder_stack.remember(encoded)
         ends = {name: decode_tokens(model, points[-1:], target.layout, memory).ids[0] for name, points in ways.items()}
-        squares = [
-            _square(torch.cat([points[:, place] for points in ways.values()]), grid) for place in range(_width(target))
-        ]
+        places = range(target.ids.shape[1] - 1)  # EOS is no picture
+        squares = [_square(torch.cat([points[:, place] for points in ways.values()]), grid) for place in places]
         looks = [_look(translator, encoded, ways["prior"], place, square) for place, square in enumerate(squares)]
     pieces = {name: translator.tokenizer.pieces(ids.tolist()) for name, ids in ends.items()}
     panels = [
@@ -137,10 +136,6 @@ def _check(translator: Translator) -> LatentModel:
     if translator.latent is None or translator.latent.latent_dim != 2 or "score" not in translator.fields:
         raise UserError("landscape: a latent model of two entries (latent_dim: 2) and its score are needed")
     return translator.latent
-
-
-def _width(target: Tokens) -> int:
-    return target.ids.shape[1]
 
 
 def _ways(translator: Translator, encoded: Source, target: Tokens, steps: int) -> dict[str, Float[Tensor, "k t 2"]]:

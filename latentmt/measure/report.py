@@ -30,7 +30,7 @@ from latentmt.measure.latency import Source, device_name, first_texts, measure_s
 from latentmt.measure.likelihood import SAMPLES, likelihoods
 from latentmt.measure.paper import row_of
 from latentmt.measure.quality import require_sacrebleu
-from latentmt.measure.samples import take_samples
+from latentmt.measure.samples import sampled, take_samples
 from latentmt.measure.tokens import count_tokens, outputs_along
 
 FORMAT = 1
@@ -277,13 +277,13 @@ def _landscape(parts: Parts, texts: EvalSet, plane: Plane) -> dict[str, Any]:
 
 
 def _samples(parts: Parts, translator: Translator, texts: EvalSet, settings: Settings) -> dict[str, Any]:
-    method: Method = "score" if "score" in translator.methods else "delta"
+    how = sampled(translator, seed=settings.seed)
 
     def measure() -> Any:
-        found = take_samples(translator, texts.sources, texts.references, settings.shown, method, seed=settings.seed)
-        return {"method": method, "steps": 1, "samples": [asdict(sample) for sample in found]}
+        found = take_samples(translator, texts.sources, texts.references, settings.shown, how)
+        return {"method": how.method, "steps": how.steps, "samples": [asdict(sample) for sample in found]}
 
-    facts = {"models": _models(translator, How(method=method)), "shown": settings.shown, "seed": settings.seed}
+    facts = {"models": _models(translator, how), "how": asdict(how), "shown": settings.shown}
     return parts.get("samples", facts, measure)
 
 

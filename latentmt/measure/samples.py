@@ -9,13 +9,13 @@ import difflib
 import itertools
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 from rich.text import Text
 
 from latentmt.errors import UserError
-from latentmt.infer.how import Method, default_method
+from latentmt.infer.how import How, Method, default_method
 from latentmt.infer.translator import Translator
 
 KEPT, CHANGED = 0, -1
@@ -45,32 +45,29 @@ class Sample:
     """Refined."""
 
 
-def take_samples(
-    translator: Translator,
-    sources: Sequence[str],
-    references: Sequence[Sequence[str]],
-    count: int,
-    method: Method | None = None,
-    steps: int = 1,
-    seed: int = 1,
-) -> list[Sample]:
-    """The first sentences that refinement has changed, `count` of them at most.
-
-    References: one list or more, each as long as the sources. Texts of several sentences are left out.
-    """
+def sampled(translator: Translator, method: Method | None = None, steps: int = 1, seed: int = 1) -> How:
+    """How to refine a sample of the prior: of two candidates, the first is its mean and the second is meant."""
     if translator.latent is None:
         raise UserError("samples: there is no latent model whose latents could be refined")
     method = method or default_method([one for one in translator.methods if one not in ("prior", "teacher")])
     if method in ("prior", "teacher") or steps < 1:
         raise UserError("samples: a method that refines (delta, score, energy) and at least one step are needed")
-    # Of two candidates the first is the prior's mean; the second is what is wanted.
-    draw = {"samples": 2, "rerank": "decoder", "seed": seed}
-    ways = [translator.how(method=method, steps=number, **draw) for number in (0, steps)]
+    return translator.how(method=method, steps=steps, samples=2, rerank="decoder", seed=seed)
+
+
+def take_samples(
+    translator: Translator, sources: Sequence[str], references: Sequence[Sequence[str]], count: int, how: How
+) -> list[Sample]:
+    """The first sentences that refinement changes, `count` of them at most. How: `sampled(…)`.
+
+    References: one list or more, each as long as the sources. Texts of several sentences are left out.
+    """
     found: list[Sample] = []
     numbers = (number for number, text in enumerate(sources) if len(translator.sentences(text)) == 1)
     while len(found) < count and (some := list(itertools.islice(numbers, 2 * count))):
         texts = [sources[number] for number in some]
-        both = [[each[1].text for each in translator.candidates(texts, how)] for how in ways]
+        ways = (replace(how, steps=0), how)
+        both = [[each[1].text for each in translator.candidates(texts, way)] for way in ways]
         for number, before, after in zip(some, *both, strict=True):
             if before != after:
                 accepted = [reference[number] for reference in references]

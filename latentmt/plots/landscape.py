@@ -20,7 +20,7 @@ _NAMES = {
     "delta": ("delta", LOOKS["delta"].color),
     "score": ("score", LOOKS["score"].color),
 }
-_PALE = ("#f7f7f7", "#fdf1dd", "#e6f2fa", "#e9f5ee", "#f7e9f1", "#f0ece2", "#ecebf5", "#fbeae6")
+_PALE = ("#ffffff", "#fdf1dd", "#e6f2fa", "#e9f5ee", "#f7e9f1", "#f0ece2", "#ecebf5", "#fbeae6")
 """Of regions that decode to different pieces."""
 
 
@@ -28,7 +28,7 @@ def draw_landscape(part: Mapping[str, Any]) -> Figure:
     """A panel for each token: arrows are the score, tints are what the token would be read as there."""
     panels = part["result"]["panels"]
     rows = -(-len(panels) // _COLUMNS)
-    figure = Figure(figsize=(WIDTH, 2.35 * rows + 0.4), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.22 * rows + 0.3), layout="constrained")
     grid = figure.subplots(rows, min(_COLUMNS, len(panels)), squeeze=False).flatten()
     for number, (axes, panel) in enumerate(zip(grid, panels, strict=False), start=1):
         _regions(axes, panel)
@@ -58,6 +58,7 @@ def _field(axes: Axes, panel: Mapping[str, Any]) -> None:
     axes.grid(visible=False)
     axes.set_aspect("equal")
     axes.tick_params(labelsize=6.5, length=2)
+    axes.locator_params(nbins=4)
     axes.set_xlim(panel["x"][0], panel["x"][-1])
     axes.set_ylim(panel["y"][0], panel["y"][-1])
 
@@ -68,21 +69,14 @@ def _ways(axes: Axes, panel: Mapping[str, Any]) -> None:
         look, points = LOOKS[method], np.array([panel["prior"], *panel[method]])
         axes.plot(points[:, 0], points[:, 1], color=look.color, linewidth=1, zorder=3)
         _mark(axes, points[1:], look.marker, look.color, np.linspace(60, 16, len(points) - 1), zorder=4)
-    _mark(axes, np.array([panel["posterior"]]), "s", _POSTERIOR, 42, zorder=3)
+    x, y = panel["posterior"]  # open, since delta inference often ends right there
+    axes.scatter([x], [y], s=95, c="none", marker="s", edgecolors=_POSTERIOR, linewidths=1.4, zorder=5)
     _mark(axes, np.array([panel["prior"]]), "*", "black", 90, zorder=5)
 
 
 def _mark(axes: Axes, points: Any, marker: str, color: str, size: Any, zorder: int) -> None:
-    axes.scatter(
-        points[:, 0],
-        points[:, 1],
-        size,
-        color=color,
-        marker=marker,
-        edgecolors="white",
-        linewidths=0.5,
-        zorder=zorder,
-    )
+    x, y = points.T
+    axes.scatter(x, y, s=size, c=color, marker=marker, edgecolors="white", linewidths=0.5, zorder=zorder)
 
 
 def _title(axes: Axes, number: int, pieces: Mapping[str, str]) -> None:
@@ -98,7 +92,7 @@ def _title(axes: Axes, number: int, pieces: Mapping[str, str]) -> None:
 
 def _legend() -> list[Line2D]:
     looks: dict[str, dict[str, Any]] = {
-        "posterior": {"marker": "s"},
+        "posterior": {"marker": "s", "markersize": 8, "markerfacecolor": "none", "markeredgewidth": 1.4},
         "prior": {"marker": "*", "markersize": 9},
         "delta": {"marker": LOOKS["delta"].marker, "linestyle": "-"},
         "score": {"marker": LOOKS["score"].marker, "linestyle": "-"},

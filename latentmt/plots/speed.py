@@ -97,7 +97,7 @@ def _dots(axes: Axes, points: Mapping[str, tuple[float, float]], look: Look, fac
     for row, point in points.items():
         if row.startswith("AR"):
             side = -1 if row == "AR b=1" else 1  # these two may lie close together
-            at = {"xytext": (7 * side, 0), "ha": "right" if side < 0 else "left", "va": "center"}
+            at: dict[str, Any] = {"xytext": (7 * side, 0), "ha": "right" if side < 0 else "left", "va": "center"}
         else:
             at = {"xytext": (0, 5), "ha": "center"}
         name = "" if row == "L=0" or row.endswith("Search") else row.removeprefix("AR ").rpartition("-")[2]

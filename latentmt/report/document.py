@@ -1,0 +1,241 @@
+"""A text with tables, figures and marked phrases: written as one HTML page that needs nothing else, and as Markdown.
+
+It knows how things are written, not what they say. In running text and in cells, `backticks` are code and **stars**
+bold.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to be typed."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: its first column is words, the others numbers."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    groups: Sequence[tuple[str, int]] = ()
+    """What stands above so many columns each, from the left."""
+    breaks: Sequence[int] = ()
+    """Rows that begin a new block."""
+    words: bool = False
+    """Whether all columns are words."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    svg: Path
+    title: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Span:
+    """A phrase. Style: empty, `gone`, `come`, or `moved` and a number from 1."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Lines with a name each."""
+
+    lines: Sequence[tuple[str, Sequence[Span]]]
+
+
+Block = Heading | Paragraph | Code | Grid | Picture | Passage
+
+_STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.55 system-ui, sans-serif; color: #1c1c1c; background: #fff; max-width: 62rem; margin: 2.5rem auto;
+  padding: 0 1.25rem; }
+h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; }
+h2 { font-size: 1.3rem; margin: 2.6rem 0 .6rem; padding-top: 1rem; border-top: 1px solid #ddd; }
+h3 { font-size: 1.05rem; margin: 1.6rem 0 .3rem; }
+p { max-width: 46rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .86rem; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .22rem .65rem; text-align: right; white-space: nowrap; }
+th { font-weight: 600; border-bottom: 1.5px solid #444; vertical-align: bottom; }
+th.group { text-align: center; border-bottom: 1px solid #999; }
+th:first-child, td:first-child, .words th, .words td { text-align: left; }
+.words td { white-space: normal; overflow-wrap: anywhere; vertical-align: top; }
+.words td:first-child { white-space: nowrap; }
+tr.break td { border-top: 1px solid #bbb; }
+tbody tr:hover { background: #f5f7fa; }
+.edge { border-left: 1px solid #bbb; }
+figure { margin: 1.8rem 0; }
+figure svg { max-width: 100%; height: auto; }
+figcaption { font-size: .88rem; color: #444; max-width: 46rem; margin-top: .3rem; }
+pre { background: #f5f5f3; padding: .8rem 1rem; overflow-x: auto; font-size: .82rem; line-height: 1.45;
+  border-radius: 4px; }
+code { font-size: .92em; background: #f5f5f3; padding: .05em .25em; border-radius: 3px; }
+pre code { padding: 0; }
+dl { display: grid; grid-template-columns: 6.5rem 1fr; gap: .1rem .8rem; margin: 1.1rem 0; padding-left: .9rem;
+  border-left: 3px solid #ddd; }
+dt { color: #666; font-size: .85rem; padding-top: .1rem; }
+dd { margin: 0; }
+.gone { color: #B04A00; text-decoration: line-through; }
+.come { color: #00694E; text-decoration: underline; text-underline-offset: 2px; }
+.moved { border-radius: 3px; padding: 0 .2em; font-weight: 600; }
+.moved-1 { background: #d5e8f6; color: #004f7c; } .moved-2 { background: #f8e0ee; color: #8a2d62; }
+.moved-3 { background: #fdf0c4; color: #6d5600; } .moved-4 { background: #dcefe6; color: #00573f; }
+"""
+MOVED_COLORS = 4
+
+
+def write_html(title: str, blocks: Sequence[Block], language: str = "en") -> str:
+    """A page: styles and figures are inside, nothing is fetched."""
+    body = "\n".join(_html(block) for block in blocks)
+    return (
+        f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def write_markdown(blocks: Sequence[Block], folder: Path) -> str:
+    """The same as Markdown for a file in `folder`; figures are linked."""
+    return "\n\n".join(_markdown(block, folder) for block in blocks) + "\n"
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Heading(text, level):
+            return f"<h{level}>{_inline(text)}</h{level}>"
+        case Paragraph(text):
+            return f"<p>{_inline(text)}</p>"
+        case Code(text):
+            return f"<pre><code>{html.escape(text)}</code></pre>"
+        case Grid():
+            return _html_table(block)
+        case Picture(path, title, caption):
+            return (
+                f'<figure role="group" aria-label="{html.escape(title)}">{_svg(path)}'
+                f"<figcaption><strong>{_inline(title)}.</strong> {_inline(caption)}</figcaption></figure>"
+            )
+        case Passage(lines):
+            return (
+                "<dl>" + "".join(f"<dt>{_inline(name)}</dt><dd>{_spans(some)}</dd>" for name, some in lines) + "</dl>"
+            )
+
+
+def _html_table(grid: Grid) -> str:
+    edges = _edges(grid)
+    head = ""
+    if grid.groups:
+        cells, at = [], 0
+        for name, width in grid.groups:
+            edge = " edge" if at in edges else ""
+            cells.append(f'<th class="group{edge}" colspan="{width}">{_inline(name)}</th>')
+            at += width
+        head = f"<tr>{''.join(cells)}</tr>"
+    head += _row(grid.columns, "th", edges)
+    rows = "".join(
+        _row(row, "td", edges, ' class="break"' if number in grid.breaks else "")
+        for number, row in enumerate(grid.rows)
+    )
+    words = ' class="words"' if grid.words else ""
+    return f'<div class="scroll"><table{words}><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+
+
+def _row(cells: Sequence[str], tag: str, edges: set[int], attributes: str = "") -> str:
+    parts = (f"<{tag}{' class=edge' if at in edges else ''}>{_inline(cell)}</{tag}>" for at, cell in enumerate(cells))
+    return f"<tr{attributes}>{''.join(parts)}</tr>"
+
+
+def _edges(grid: Grid) -> set[int]:
+    """The columns in which a group begins, but for the first."""
+    starts, at = set(), 0
+    for _, width in grid.groups:
+        starts.add(at)
+        at += width
+    return starts - {0}
+
+
+def _svg(path: Path) -> str:
+    """The drawing itself, without what only a file of its own needs."""
+    text = path.read_text(encoding="utf-8")
+    return re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
+
+
+def _spans(spans: Sequence[Span]) -> str:
+    return " ".join(_span(span) for span in spans)
+
+
+def _span(span: Span) -> str:
+    text, (kind, _, number) = html.escape(span.text), span.style.partition(" ")
+    if not kind:
+        return text
+    color = f" moved-{(int(number) - 1) % MOVED_COLORS + 1}" if kind == "moved" else ""
+    return f'<span class="{kind}{color}">{text}</span>'
+
+
+def _inline(text: str) -> str:
+    escaped = html.escape(text, quote=False)
+    escaped = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
+    return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", escaped)
+
+
+def _markdown(block: Block, folder: Path) -> str:
+    match block:
+        case Heading(text, level):
+            return f"{'#' * level} {text}"
+        case Paragraph(text):
+            return text
+        case Code(text):
+            return "\n".join(f"    {line}" for line in text.splitlines())
+        case Grid():
+            return _markdown_table(block)
+        case Picture(path, title, caption):
+            return f"![{title}]({path.relative_to(folder).as_posix()})\n\n**{title}.** {caption}"
+        case Passage(lines):
+            return "\n".join(f"- {name}: {' '.join(map(_markdown_span, some))}" for name, some in lines)
+
+
+def _markdown_table(grid: Grid) -> str:
+    """Groups become part of the columns' names."""
+    above = [name for name, width in grid.groups for _ in range(width)] or [""] * len(grid.columns)
+    names = [f"{group}: {name}" if group and name else name for group, name in zip(above, grid.columns, strict=True)]
+    lines = [names, ["---", *(["---" if grid.words else "---:"] * (len(names) - 1))], *grid.rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+_MARKDOWN_SPANS: dict[str, Callable[[str], str]] = {
+    "": lambda text: text,
+    "gone": lambda text: f"~~{text}~~",
+    "come": lambda text: f"**{text}**",
+}
+
+
+def _markdown_span(span: Span) -> str:
+    text, (kind, _, number) = re.sub(r"([\\`*_~\[\]<>])", r"\\\1", span.text), span.style.partition(" ")
+    return f"_{text}_ ({number})" if kind == "moved" else _MARKDOWN_SPANS[kind](text)

@@ -1,0 +1,41 @@
+"""Where things are in a measured tree, and the paper's numbers for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from latentmt.measure.paper import ROWS, TABLE, Entry
+
+Tree = Mapping[str, Any]
+
+
+def paper_of(tree: Tree) -> dict[str, Entry]:
+    return TABLE[tree["about"]["paper"]]
+
+
+def bleu(tree: Tree, row: str) -> float:
+    return float(tree["ways"][row]["result"]["quality"]["bleu_lc_intl"]["value"])
+
+
+def forms_of(tree: Tree) -> dict[str, dict[str, Any]]:
+    """Form → row → its times, text to text."""
+    forms: dict[str, dict[str, Any]] = {}
+    for speed in tree["speed"]["result"]["speeds"]:
+        forms.setdefault(speed["form"], {})[speed["row"]] = speed["text"]
+    return forms
+
+
+def speedup(times: Mapping[str, Any], row: str) -> str:
+    """The ratio of the mean times, as in the paper."""
+    if "AR b=4" not in times or row not in times:
+        return "–"
+    return as_ratio(times["AR b=4"]["mean"] / times[row]["mean"])
+
+
+def as_ratio(ratio: float) -> str:
+    return f"{ratio:.0f}×" if ratio >= 9.95 else f"{ratio:.1f}×"
+
+
+def rows_of(tree: Tree) -> list[str]:
+    return [row for row in ROWS if row in tree["ways"]]

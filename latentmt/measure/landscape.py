@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from latentmt.data.normalise import normalise
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.errors import UserError
 from latentmt.infer.refine import Field, decode_tokens, delta_field, net_field, refine
@@ -26,6 +27,10 @@ GRID = 15
 """Points a side."""
 _FEWEST, _MOST = 4, 9
 """Tokens of a reference, EOS counted, that make a picture."""
+_TRIED = 200
+"""Such sentences that are looked at when one is chosen."""
+_ROOM = 25
+"""The most tokens there may be if someone asks for it."""
 _MARGIN = 0.35
 """Room around the points, as a share of their spread."""
 
@@ -67,38 +72,33 @@ class Landscape:
 @torch.no_grad()
 def landscape(translator: Translator, source: str, reference: str, steps: int = STEPS, grid: int = GRID) -> Landscape:
     """Look around a sentence's latents."""
-    model = _check(translator)
-    sentences = translator.sentences(source)
+    sentences, target = translator.sentences(source), _encoded(translator, reference)
     if len(sentences) != 1:
-        raise UserError(f"landscape: expected one sentence, got {len(sentences)}: {source}")
-    target = Tokens.padded(translator.tokenizer.encode([reference])).to(translator.device)
-    if target.ids.shape[1] < 2:
-        raise UserError("landscape: the reference is empty")
+        raise UserError(f"landscape: expected one sentence, found {len(sentences)}: {source}")
+    if not 1 < len(target) <= _ROOM:
+        raise UserError(f"landscape: a reference of {len(target) - 1} tokens, and there is room for 1 to {_ROOM - 1}")
     with translator.engine.turn:
-        encoded = model.encode(Tokens.padded(sentences).to(translator.device))
-        ways = _ways(translator, encoded, target, steps)
-        memory = model.decoder_stack.remember(encoded)
-        ends = {name: decode_tokens(model, points[-1:], target.layout, memory).ids[0] for name, points in ways.items()}
-        places = range(target.ids.shape[1] - 1)  # EOS is no picture
-        squares = [_square(torch.cat([points[:, place] for points in ways.values()]), grid) for place in places]
-        looks = [_look(translator, encoded, ways["prior"], place, square) for place, square in enumerate(squares)]
-    pieces = {name: translator.tokenizer.pieces(ids.tolist()) for name, ids in ends.items()}
+        walk = _walk(translator, sentences[0], target, steps)
+        places = range(len(target) - 1)  # EOS is no picture
+        squares = [_square(torch.cat([points[:, place] for points in walk.ways.values()]), grid) for place in places]
+        looks = [_look(translator, walk, *place_and_square) for place_and_square in enumerate(squares)]
+    pieces = {name: translator.tokenizer.pieces(ids) for name, ids in walk.ends.items()}
     panels = [
         Panel(
             pieces={name: some[place] for name, some in pieces.items()},
-            posterior=ways["posterior"][0, place].tolist(),
-            prior=ways["prior"][0, place].tolist(),
-            delta=ways["delta"][:, place].tolist(),
-            score=ways["score"][:, place].tolist(),
-            x=square[0, :, 0].tolist(),
-            y=square[:, 0, 1].tolist(),
-            field=look.field,
+            posterior=_listed(walk.ways["posterior"][0, place]),
+            prior=_listed(walk.ways["prior"][0, place]),
+            delta=_listed(walk.ways["delta"][:, place]),
+            score=_listed(walk.ways["score"][:, place]),
+            x=_listed(square[0, :, 0]),
+            y=_listed(square[:, 0, 1]),
+            field=_listed(look.field),
             decoded=look.decoded,
         )
         for place, (square, look) in enumerate(zip(squares, looks, strict=True))
     ]
-    texts = translator.texts([ids.tolist() for ids in ends.values()])
-    return Landscape(source, reference, dict(zip(ends, texts, strict=True)), panels)
+    texts = translator.texts(list(walk.ends.values()))
+    return Landscape(source, reference, dict(zip(walk.ends, texts, strict=True)), panels)
 
 
 def choose_sentence(translator: Translator, sources: Sequence[str], references: Sequence[str]) -> int:
@@ -106,52 +106,65 @@ def choose_sentence(translator: Translator, sources: Sequence[str], references: 
 
     Where there is none, one that the score changes; or the first that is short.
     """
-    model, changes = _check(translator), {}
+    changes: dict[int, bool] = {}
     for number, (source, reference) in enumerate(zip(sources, references, strict=True)):
-        sentences, ids = translator.sentences(source), translator.tokenizer.encode([reference])
-        if len(sentences) != 1 or not _FEWEST <= len(ids[0]) <= _MOST:
+        sentences, target = translator.sentences(source), _encoded(translator, reference)
+        if len(sentences) != 1 or not _FEWEST <= len(target) <= _MOST:
             continue
-        target = Tokens.padded(ids).to(translator.device)
-        with translator.engine.turn, torch.no_grad():
-            encoded = model.encode(Tokens.padded(sentences).to(translator.device))
-            memory = model.decoder_stack.remember(encoded)
-            ways = _ways(translator, encoded, target, STEPS)
-            prior, score = (decode_tokens(model, ways[n][-1:], target.layout, memory).ids for n in ("prior", "score"))
-        changed, right = bool((score != prior).any()), bool((score == target.ids).all())
-        if changed and right:
+        with translator.engine.turn:
+            ends = _walk(translator, sentences[0], target, STEPS).ends
+        changes[number] = ends["score"] != ends["prior"]
+        if changes[number] and ends["score"] == target:
             return number
-        changes[number] = changed
+        if len(changes) == _TRIED:
+            break
     if not changes:
         raise UserError(f"landscape: no line is one sentence with a reference of {_FEWEST} to {_MOST} tokens; name one")
     return max(changes, key=lambda number: changes[number])
 
 
 @dataclass(frozen=True)
+class _Walk:
+    encoded: Source
+    ways: dict[str, Float[Tensor, "_ t 2"]]
+    """The points that each way goes through: one, or one a step."""
+    ends: dict[str, list[int]]
+    """What is decoded at the last of them."""
+
+
+@dataclass(frozen=True)
 class _Look:
-    field: list[list[Point]]
+    field: Float[Tensor, "y x 2"]
     decoded: list[list[str]]
 
 
-def _check(translator: Translator) -> LatentModel:
-    if translator.latent is None or translator.latent.latent_dim != 2 or "score" not in translator.fields:
+def _encoded(translator: Translator, reference: str) -> list[int]:
+    return translator.tokenizer.encode([normalise(reference, translator.rules[1])])[0]
+
+
+@torch.no_grad()
+def _walk(translator: Translator, sentence: list[int], reference: list[int], steps: int) -> _Walk:
+    model = translator.latent
+    if model is None or model.latent_dim != 2 or "score" not in translator.fields:
         raise UserError("landscape: a latent model of two entries (latent_dim: 2) and its score are needed")
-    return translator.latent
-
-
-def _ways(translator: Translator, encoded: Source, target: Tokens, steps: int) -> dict[str, Float[Tensor, "k t 2"]]:
-    """The points that each way goes through: one, or one a step."""
-    model, layout = cast(LatentModel, translator.latent), target.layout
+    encoded = model.encode(Tokens.padded([sentence]).to(translator.device))
+    target = Tokens.padded([reference]).to(translator.device)
+    layout, decoder = target.layout, model.decoder_stack.remember(encoded)
     prior = model.prior(layout, model.prior_stack.remember(encoded)).mean
-    posterior = model.posterior(target, model.posterior_stack.remember(encoded)).mean
 
     def walked(field: Field) -> Float[Tensor, "k t 2"]:
         seen: list[Float[Tensor, "1 t 2"]] = []
         refine(prior, field, steps, on_step=lambda _, z: seen.append(z))
         return torch.cat(seen)
 
-    delta = walked(delta_field(model, encoded, layout))
-    score = walked(net_field(translator.fields["score"], encoded, layout))
-    return {"posterior": posterior, "prior": prior, "delta": delta, "score": score}
+    ways = {
+        "posterior": model.posterior(target, model.posterior_stack.remember(encoded)).mean,
+        "prior": prior,
+        "delta": walked(delta_field(model, encoded, layout, decoder)),
+        "score": walked(net_field(translator.fields["score"], encoded, layout)),
+    }
+    ends = {name: decode_tokens(model, points[-1:], layout, decoder).ids[0].tolist() for name, points in ways.items()}
+    return _Walk(encoded, ways, ends)
 
 
 def _square(points: Float[Tensor, "n 2"], grid: int) -> Float[Tensor, "y x 2"]:
@@ -162,10 +175,9 @@ def _square(points: Float[Tensor, "n 2"], grid: int) -> Float[Tensor, "y x 2"]:
     return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)
 
 
-def _look(
-    translator: Translator, encoded: Source, prior: Float[Tensor, "1 t 2"], place: int, square: Float[Tensor, "y x 2"]
-) -> _Look:
+def _look(translator: Translator, walk: _Walk, place: int, square: Float[Tensor, "y x 2"]) -> _Look:
     """The score, and what is decoded, with one token at each point of the grid and the others where the prior is."""
+    encoded, prior = walk.encoded, walk.ways["prior"]
     model = cast(LatentModel, translator.latent)
     z = prior.repeat(square.shape[0] * square.shape[1], 1, 1)
     z[:, place] = square.flatten(0, 1).to(z)
@@ -175,6 +187,10 @@ def _look(
     ids = decode_tokens(model, z, layout, model.decoder_stack.remember(encoded)).ids[:, place]
     side = square.shape[1]
     pieces = translator.tokenizer.pieces(ids.tolist())
-    return _Look(
-        field.float().view(-1, side, 2).tolist(), [pieces[row : row + side] for row in range(0, len(pieces), side)]
-    )
+    decoded = [pieces[row : row + side] for row in range(0, len(pieces), side)]
+    return _Look(field.view(-1, side, 2), decoded)
+
+
+def _listed(numbers: Float[Tensor, "*shape"]) -> Any:
+    """As lists, to four decimals: nobody sees more."""
+    return numbers.double().cpu().mul(1e4).round().div(1e4).tolist()

@@ -1,16 +1,14 @@
 """Everything a report says about a model, measured part by part into one JSON tree.
 
-A part is a file that says what it depends on: the models, the test files, the settings, the machine. Where all of
-that is as it was, it is not measured again; so whoever is interrupted loses one part at most. Translations are kept
-with the parts and left out of the tree. How it is drawn and written up is not known here.
+Whatever is measured with the same models, test files, settings and machine is measured once (`parts`). Translations are
+kept with the parts and left out of the tree. How it is drawn and written up is not known here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,7 @@ from typing import Any
 import torch
 
 import latentmt
-from latentmt.display import say
 from latentmt.errors import UserError
-from latentmt.files import make_folder, write_atomically
 from latentmt.infer.how import How, Method
 from latentmt.infer.translator import Translator
 from latentmt.measure.bootstrap import paired_bootstrap
@@ -29,6 +25,7 @@ from latentmt.measure.landscape import choose_sentence, landscape
 from latentmt.measure.latency import Source, device_name, first_texts, measure_speed
 from latentmt.measure.likelihood import SAMPLES, likelihoods
 from latentmt.measure.paper import row_of
+from latentmt.measure.parts import Parts
 from latentmt.measure.quality import require_sacrebleu
 from latentmt.measure.samples import sampled, take_samples
 from latentmt.measure.tokens import count_tokens, outputs_along
@@ -80,24 +77,6 @@ class Plane:
     """Source and reference."""
 
 
-class Parts:
-    """What has been measured, in a folder, a file each."""
-
-    def __init__(self, folder: Path, common: Mapping[str, Any]) -> None:
-        self._folder, self._common = make_folder(folder), common
-
-    def get(self, name: str, facts: Mapping[str, Any], measure: Callable[[], Any]) -> dict[str, Any]:
-        """The part of this name, `{signature, result}`: measured now unless it was, with these facts."""
-        signature = _plain({**self._common, **facts})
-        path = self._folder / (re.sub(r"[^a-z0-9=+.-]+", "_", name.lower()) + ".json")
-        if (found := _read(path)) and found.get("signature") == signature:
-            say(f"{name}: measured before")
-            return found
-        part: dict[str, Any] = {"signature": signature, "result": _plain(measure())}
-        write_atomically(path, json.dumps(part, ensure_ascii=False) + "\n")
-        return part
-
-
 def measure_report(
     translator: Translator, texts: EvalSet, settings: Settings, folder: Path, plane: Plane | None = None
 ) -> dict[str, Any]:
@@ -117,7 +96,7 @@ def measure_report(
     ways = {row_of(how): _way(parts, translator, texts, how) for how in hows}
     tree: dict[str, Any] = {
         "format": FORMAT,
-        "about": common | {"models": translator.fingerprints, "settings": _plain(asdict(settings))},
+        "about": common | {"models": translator.fingerprints, "settings": asdict(settings)},
         "ways": ways,
         "comparisons": _comparisons(parts, texts, ways),
         "tokens": {method: _tokens(parts, translator, texts, settings, method) for method in refining},
@@ -289,20 +268,6 @@ def _samples(parts: Parts, translator: Translator, texts: EvalSet, settings: Set
 
 def _sentences(translator: Translator, texts: Sequence[str]) -> list[list[int]]:
     return [ids for text in texts for ids in translator.sentences(text)]
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """What an earlier run left; nothing if it cannot be read, since it can be measured again."""
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return None
-    return tree if isinstance(tree, dict) and "result" in tree else None
-
-
-def _plain(tree: Any) -> Any:
-    """As it will be when it has been written and read."""
-    return json.loads(json.dumps(tree))
 
 
 def _hash(tree: Any) -> str:

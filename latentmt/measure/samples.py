@@ -20,6 +20,8 @@ from latentmt.infer.translator import Translator
 
 KEPT, CHANGED = 0, -1
 """What a phrase is marked with; those that have moved are numbered from 1, on both sides alike."""
+_OPEN = -2
+"""Not decided yet."""
 _MOVED_STYLES = ("bold blue", "bold magenta", "bold cyan", "bold yellow")
 _CHANGED_STYLES = ("strike red", "underline green")
 """Of what has gone, and of what has come."""
@@ -78,43 +80,47 @@ def take_samples(
 def compare(before: Sequence[str], after: Sequence[str]) -> tuple[list[Phrase], list[Phrase]]:
     """Both as phrases: what both have in the same order is kept, what the other has elsewhere has moved.
 
-    The rest has changed. A phrase that moves may get or lose a capital letter or a comma.
+    The rest has changed. Capital letters and punctuation do not matter for whether a word has moved.
     """
-    marks = [CHANGED] * len(before), [CHANGED] * len(after)
-    known = [[word.strip(string.punctuation).casefold() for word in side] for side in (before, after)]
-    for block in difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks():
-        _mark(marks, block, KEPT)
+    first, second = ([word.strip(string.punctuation).casefold() for word in side] for side in (before, after))
+    marks = _Marks([_OPEN] * len(before), [_OPEN] * len(after))
+    for block in difflib.SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks():
+        for place in range(block.size):
+            same = before[block.a + place] == after[block.b + place]
+            marks.set(difflib.Match(block.a + place, block.b + place, 1), KEPT if same else CHANGED)
     for number in itertools.count(1):
-        block = _longest_common(known[0], known[1], marks)
+        block = marks.longest_common(first, second)
         if not block.size:
             break
-        _mark(marks, block, number)
-    return list(_phrases(before, marks[0])), list(_phrases(after, marks[1]))
+        marks.set(block, number)
+    return list(_phrases(before, marks.before)), list(_phrases(after, marks.after))
 
 
-def _mark(marks: tuple[list[int], list[int]], block: difflib.Match, mark: int) -> None:
-    for side, start in zip(marks, (block.a, block.b), strict=True):
-        side[start : start + block.size] = [mark] * block.size
+@dataclass(frozen=True)
+class _Marks:
+    """Of the words on both sides."""
 
+    before: list[int]
+    after: list[int]
 
-def _longest_common(before: Sequence[str], after: Sequence[str], marks: tuple[list[int], list[int]]) -> difflib.Match:
-    """The longest phrase of words not marked yet that both sides have; more than punctuation."""
-    best = difflib.Match(0, 0, 0)
-    for first, second in itertools.product(range(len(before)), range(len(after))):
-        size = 0
-        while (
-            first + size < len(before)
-            and second + size < len(after)
-            and marks[0][first + size] == marks[1][second + size] == CHANGED
-            and before[first + size] == after[second + size]
-        ):
-            size += 1
-        if size > best.size and any(before[first : first + size]):
-            best = difflib.Match(first, second, size)
-    return best
+    def set(self, block: difflib.Match, mark: int) -> None:
+        for side, start in ((self.before, block.a), (self.after, block.b)):
+            side[start : start + block.size] = [mark] * block.size
+
+    def longest_common(self, first: Sequence[str], second: Sequence[str]) -> difflib.Match:
+        """The longest phrase of words without a mark that both sides have; more than punctuation."""
+        best = difflib.Match(0, 0, 0)
+        for left, right in itertools.product(range(len(first)), range(len(second))):
+            pairs = zip(first[left:], second[right:], self.before[left:], self.after[right:], strict=False)
+            alike = itertools.takewhile(lambda four: four[0] == four[1] and four[2] == four[3] == _OPEN, pairs)
+            size = sum(1 for _ in alike)
+            if size > best.size and any(first[left : left + size]):
+                best = difflib.Match(left, right, size)
+        return best
 
 
 def _phrases(words: Sequence[str], marks: Sequence[int]) -> Iterator[Phrase]:
+    marks = [CHANGED if mark == _OPEN else mark for mark in marks]
     for mark, some in itertools.groupby(zip(words, marks, strict=True), key=lambda pair: pair[1]):
         yield Phrase(" ".join(word for word, _ in some), mark)
 

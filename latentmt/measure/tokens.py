@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from latentmt.data.normalise import normalise
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
 from latentmt.infer.how import Method
@@ -60,11 +61,12 @@ def count_tokens(
     """Count in what `outputs_along` found. References: the first one of each line that the sentences are from."""
     before = [without_special(ids) for ids in outputs[0]]
     repeats_before = sum(map(count_repeats, before))
-    wanted = sum(len(without_special(ids)) for ids in translator.tokenizer.encode(list(references)))
+    normal = [normalise(reference, translator.rules[1]) for reference in references]
+    wanted = sum(len(without_special(ids)) for ids in translator.tokenizer.encode(normal))
     found = []
     for steps, targets in outputs.items():
         after = [without_special(ids) for ids in targets]
-        edits = [edit_distance(*pair) for pair in zip(before, after, strict=True)]
+        edits = [float(edit_distance(*pair)) for pair in zip(before, after, strict=True)]
         repeats = sum(map(count_repeats, after))
         found.append(
             TokenCounts(

@@ -1,1 +1,0 @@
-"""Figures, drawn from measured JSON and from nothing else."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from latentmt.measure.paper import Entry
 from latentmt.report.document import Grid
-from latentmt.report.tree import Tree, as_ratio, bleu, forms_of, paper_of, speedup
+from latentmt.report.tree import Tree, as_ratio, bleu, forms_of, paper_of, signed, speedup
 
 SURE = 0.05
 """The p below which a difference is called one."""
@@ -22,7 +22,7 @@ def glance(tree: Tree) -> Iterator[list[str]]:
         if found := compared.get((of, against)):
             theirs = paper[of].bleu - paper[against].bleu
             verdict = wanted or _verdict(found, theirs)
-            yield [name, f"{theirs:+.1f} BLEU", f"{found['difference']:+.2f} BLEU {_interval(found)}", verdict]
+            yield [name, f"{signed(theirs, 1)} BLEU", f"{signed(found['difference'])} BLEU {_interval(found)}", verdict]
 
     if "AR b=4" in tree["ways"]:
         yield ["autoregressive, beam 4", f"{paper['AR b=4'].bleu:.1f} BLEU", f"{bleu(tree, 'AR b=4'):.2f} BLEU", ""]
@@ -64,7 +64,9 @@ def _step(times: Mapping[str, Any], method: str) -> float:
 def _likelihood_claims(tree: Tree) -> Iterator[list[str]]:
     for method, part in tree["likelihood"].items():
         first, last = part["result"][1], part["result"][-1]
-        ours = ", ".join(f"{one['gain']:+.2f} ± {one['gain_error']:.2f} after {one['steps']}" for one in (first, last))
+        ours = ", ".join(
+            f"{signed(one['gain'])} ± {one['gain_error']:.2f} after {one['steps']}" for one in (first, last)
+        )
         sure = all(one["gain"] > 2 * one["gain_error"] for one in (first, last))
         verdict = "yes" if sure else "within noise" if last["gain"] > 0 else "no"
         yield [f"{method} raises log p(ŷ|x)", "yes", f"{ours} steps, nats a sentence", verdict]
@@ -85,7 +87,7 @@ def _token_claims(tree: Tree) -> Iterator[list[str]]:
 
 
 def _interval(found: Tree) -> str:
-    return f"[{found['low']:+.2f}, {found['high']:+.2f}]"
+    return f"[{signed(found['low'])}, {signed(found['high'])}]"
 
 
 def _verdict(found: Tree, theirs: float) -> str:
@@ -99,11 +101,11 @@ def orderings(tree: Tree) -> Grid:
     rows = [
         [
             f"{found['of']} − {found['against']}",
-            f"{found['difference']:+.2f}",
+            signed(found["difference"]),
             _interval(found),
             f"{found['p']:.3f}",
             "yes" if found["p"] < SURE else "no",
-            f"{paper[found['of']].bleu - paper[found['against']].bleu:+.1f}",
+            signed(paper[found["of"]].bleu - paper[found["against"]].bleu, 1),
         ]
         for found in tree["comparisons"]["result"]
     ]

@@ -13,7 +13,7 @@ from latentmt.measure.paper import CITATION
 from latentmt.measure.samples import CHANGED, KEPT
 from latentmt.report.claims import SURE, glance, orderings
 from latentmt.report.document import Block, Code, Grid, Heading, Paragraph, Passage, Picture, Span
-from latentmt.report.tree import Tree, as_ratio, bleu, forms_of, paper_of, rows_of, speedup
+from latentmt.report.tree import Tree, as_ratio, bleu, forms_of, paper_of, rows_of, signed, speedup
 
 _BLOCKS = ("L=0", "delta-1", "energy-1", "score-1")
 """Rows of Table 1 that begin a block."""
@@ -37,7 +37,7 @@ _CAPTIONS = {
         "Figure 4: the score in a latent of two numbers a token",
         "Arrows: the learned score around each token's latent, the other tokens being at the prior’s mean. Markers "
         "become smaller with every step. Above each panel, in the same colours, the pieces that are decoded in the "
-        "end. Tints are regions that decode to different pieces.",
+        "end.",
     ),
     "latency": (
         "Latency by length of the sentence",
@@ -76,8 +76,7 @@ def contents(tree: Tree, figures: Mapping[str, Path]) -> list[Block]:
         ),
         orderings(tree),
         Heading("Figures"),
-        *(Picture(path, *_CAPTIONS[name]) for name, path in figures.items()),
-        *_landscape_passage(tree),
+        *(block for name, path in figures.items() for block in _figure(tree, name, path)),
         Heading("Likelihood and tokens, step by step"),
         _steps(tree),
         *_likelihood_note(tree),
@@ -120,7 +119,7 @@ def table_one(tree: Tree) -> Grid:
     paper, forms, rows = paper_of(tree), forms_of(tree), rows_of(tree)
 
     def gap(value: float, base: float | None, row: str) -> str:
-        return "" if base is None or row == "AR b=4" else f"{value - base:+.1f}"
+        return "" if base is None or row == "AR b=4" else signed(value - base, 1)
 
     def cells(row: str) -> list[str]:
         quality = tree["ways"][row]["result"]["quality"]
@@ -134,7 +133,7 @@ def table_one(tree: Tree) -> Grid:
             ]
         theirs = paper[row]
         line += [f"{theirs.bleu:.1f}", gap(theirs.bleu, paper["AR b=4"].bleu, row)]
-        return [*line, f"{theirs.ms:.0f} ± {theirs.std:.0f}", as_ratio(theirs.speedup)]
+        return [*line, f"{theirs.ms} ± {theirs.std}", as_ratio(theirs.speedup)]
 
     cased = "lc" if "case:lc" in tree["ways"][rows[0]]["result"]["quality"]["bleu"]["signature"] else "cased"
     timed = [column for form in forms for column in (f"ms, {form}", "speed-up")]
@@ -151,7 +150,7 @@ def _table_note(tree: Tree) -> str:
     chooser = next((way["signature"]["how"]["rerank"] for row, way in tree["ways"].items() if "Search" in row), "none")
     return (
         f"Milliseconds: mean ± standard deviation of {tree['speed']['result']['texts']} texts, one at a time, text to "
-        f"text, on {about['device']} ({about['dtype']}, {tree['speed']['result']['threads']} CPU threads); speed-up: "
+        f"text, on {about['device']}, {about['dtype']}, CPU threads: {tree['speed']['result']['threads']}; speed-up: "
         f"ratio of mean times to AR b=4 in the same form. Search: {settings['lengths']} lengths × "
         f"{settings['samples']} latents, {settings['steps'][0]} step, chosen by the {chooser}. Length bias: "
         f"{settings['length_bias']:+.0%} of the source."
@@ -169,9 +168,9 @@ def _steps(tree: Tree) -> Grid:
             rows.append(
                 [
                     f"{method}, L={tokens['steps']}",
-                    f"{likely['log_prob']:.2f}",
-                    f"{likely['per_token']:.3f}",
-                    f"{likely['gain']:+.2f} ± {likely['gain_error']:.2f}" if tokens["steps"] else "",
+                    f"{likely['log_prob']:.2f}".replace("-", "−"),
+                    f"{likely['per_token']:.3f}".replace("-", "−"),
+                    f"{signed(likely['gain'])} ± {likely['gain_error']:.2f}" if tokens["steps"] else "",
                     f"{likely['effective']:.0f} ({likely['effective_low']:.0f})",
                     f"{tokens['edits']:.2f} ± {tokens['edits_error']:.2f}",
                     f"{tokens['changed']:.0%}",
@@ -195,12 +194,18 @@ def _likelihood_note(tree: Tree) -> Iterator[Block]:
     )
 
 
-def _landscape_passage(tree: Tree) -> Iterator[Block]:
-    if part := tree["landscape"]:
-        found = part["result"]
-        lines = [("source", found["source"]), ("reference", found["reference"]), *found["translations"].items()]
-        yield Paragraph("The sentence of Figure 4:")
-        yield Passage([(name, [Span(text)]) for name, text in lines])
+def _figure(tree: Tree, name: str, path: Path) -> Iterator[Block]:
+    """A figure, and under Figure 4 its sentence."""
+    title, caption = _CAPTIONS[name]
+    if name != "landscape":
+        yield Picture(path, title, caption)
+        return
+    found = tree["landscape"]["result"]
+    if any(len({piece for row in panel["decoded"] for piece in row}) > 1 for panel in found["panels"]):
+        caption += " Tints are regions that decode to different pieces."
+    yield Picture(path, title, caption)
+    lines = [("source", found["source"]), ("reference", found["reference"]), *found["translations"].items()]
+    yield Passage([(name, [Span(text)]) for name, text in lines])
 
 
 def _measured(tree: Tree) -> Iterator[Block]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,19 +72,19 @@ Block = Heading | Paragraph | Code | Grid | Picture | Passage
 
 _STYLE = """
 :root { color-scheme: light; }
-body { font: 16px/1.55 system-ui, sans-serif; color: #1c1c1c; background: #fff; max-width: 62rem; margin: 2.5rem auto;
+body { font: 16px/1.55 system-ui, sans-serif; color: #1c1c1c; background: #fff; max-width: 76rem; margin: 2.5rem auto;
   padding: 0 1.25rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; }
 h2 { font-size: 1.3rem; margin: 2.6rem 0 .6rem; padding-top: 1rem; border-top: 1px solid #ddd; }
 h3 { font-size: 1.05rem; margin: 1.6rem 0 .3rem; }
 p { max-width: 46rem; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .86rem; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .22rem .65rem; text-align: right; white-space: nowrap; }
+table { border-collapse: collapse; font-size: .84rem; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .22rem .55rem; text-align: right; white-space: nowrap; }
 th { font-weight: 600; border-bottom: 1.5px solid #444; vertical-align: bottom; }
 th.group { text-align: center; border-bottom: 1px solid #999; }
 th:first-child, td:first-child, .words th, .words td { text-align: left; }
-.words td { white-space: normal; overflow-wrap: anywhere; vertical-align: top; }
+.words td { white-space: normal; overflow-wrap: anywhere; vertical-align: top; min-width: 5.5rem; }
 .words td:first-child { white-space: nowrap; }
 tr.break td { border-top: 1px solid #bbb; }
 tbody tr:hover { background: #f5f7fa; }
@@ -206,13 +207,13 @@ def _markdown(block: Block, folder: Path) -> str:
         case Heading(text, level):
             return f"{'#' * level} {text}"
         case Paragraph(text):
-            return text
+            return _wrapped(text)
         case Code(text):
             return "\n".join(f"    {line}" for line in text.splitlines())
         case Grid():
             return _markdown_table(block)
         case Picture(path, title, caption):
-            return f"![{title}]({path.relative_to(folder).as_posix()})\n\n**{title}.** {caption}"
+            return f"![{title}]({path.relative_to(folder).as_posix()})\n\n{_wrapped(f'**{title}.** {caption}')}"
         case Passage(lines):
             return "\n".join(f"- {name}: {' '.join(map(_markdown_span, some))}" for name, some in lines)
 
@@ -223,6 +224,10 @@ def _markdown_table(grid: Grid) -> str:
     names = [f"{group}: {name}" if group and name else name for group, name in zip(above, grid.columns, strict=True)]
     lines = [names, ["---", *(["---" if grid.words else "---:"] * (len(names) - 1))], *grid.rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _cell(text: str) -> str:

@@ -101,8 +101,7 @@ def make_report(
     }
     tree["training"] = training_curves(subject.folder)
     write_atomically(out / "report.json", json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
-    write_report(out)
-    return tree
+    return write_report(out)
 
 
 def write_report(out: Path) -> dict[str, Any]:

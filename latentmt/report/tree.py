@@ -39,3 +39,8 @@ def as_ratio(ratio: float) -> str:
 
 def rows_of(tree: Tree) -> list[str]:
     return [row for row in ROWS if row in tree["ways"]]
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """With a real minus; what rounds to nothing is +0."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")

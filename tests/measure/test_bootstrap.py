@@ -45,6 +45,17 @@ def test_a_clearly_better_system() -> None:
     assert found.p < 0.05
 
 
+def test_another_bleu_throughout() -> None:
+    """Lower-cased and tokenized otherwise: in the difference, in what is resampled, and in the signature."""
+    shouted = [text.upper() for text in BETTER]
+    kept = paired_bootstrap(BETTER, WORSE, [REFERENCE], 200, lowercase=True, tokenize="intl")
+    found = paired_bootstrap(shouted, WORSE, [REFERENCE], 200, lowercase=True, tokenize="intl")
+    assert found == kept
+    assert "case:lc" in found.signature
+    assert "tok:intl" in found.signature
+    assert paired_bootstrap(shouted, WORSE, [REFERENCE], 200).high < 0
+
+
 def test_the_other_way_round_the_sign_flips() -> None:
     found, turned = paired_bootstrap(BETTER, WORSE, [REFERENCE]), paired_bootstrap(WORSE, BETTER, [REFERENCE])
     assert turned.difference == -found.difference

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from typer.testing import CliRunner, Result
 import latentmt
 from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.cli import app
+from latentmt.data.normalise import TextRules
 from latentmt.errors import UserError
 from latentmt.files import sha256
 from latentmt.infer.engine import BATCH_TOKENS
@@ -284,6 +286,22 @@ def test_a_searched_row_is_never_above_its_oracle(translator: Translator, texts:
     found = translator.candidates([texts.sources[i] for i in single], rows["score-1 2×2 by oracle"].how)
     for i, each in zip(single, found, strict=True):
         assert rows["score-1 2×2 by oracle"].texts[i] in {one.text for one in each}
+
+
+def test_who_writes_lower_case_is_not_asked_for_more(translator: Translator, texts: EvalSet) -> None:
+    lower = copy.copy(translator)
+    lower.rules = (TextRules(), TextRules(lowercase=True))
+    wanted = Wanted(methods=["prior", "delta"], steps=[1], compare=[("delta-1", "L=0")])
+    found = evaluate(lower, texts, wanted)
+    quality = found.rows["delta-1"].quality
+    assert all("case:lc" in score.signature for score in (quality.bleu, quality.bleu_lc_intl, quality.chrf))
+    assert "case:lc" in found.comparisons["delta-1", "L=0"].signature
+    references = [[text.lower() for text in side] for side in texts.references]
+    assert (
+        quality.bleu.value
+        == evaluate(lower, replace(texts, references=references), wanted).rows["delta-1"].quality.bleu.value
+    )
+    assert found.rows["delta-1"].texts == [text.lower() for text in found.rows["delta-1"].texts]
 
 
 def test_unequal_files(tmp_path: Path) -> None:

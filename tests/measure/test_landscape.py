@@ -1,0 +1,106 @@
+"""The field around a latent of two entries: each point is what the networks say there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import write_corpus, write_models
+
+from latentmt.data.tokens import Tokens
+from latentmt.errors import UserError
+from latentmt.infer.refine import decode_tokens, delta_field, net_field
+from latentmt.infer.translator import Translator
+from latentmt.measure import landscape as module
+from latentmt.measure.landscape import choose_sentence, landscape
+
+SOURCE, REFERENCE = "Anna hat zwei Lampen.", "Anna has two lamps."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("numbers")
+    write_models(folder, write_corpus(folder, held_out=6), latent_dim=2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def translator(folder: Path) -> Translator:
+    return Translator.load(folder)
+
+
+def test_every_point_is_what_the_networks_say(translator: Translator) -> None:
+    found = landscape(translator, SOURCE, REFERENCE, steps=2, grid=5)
+    model = translator.latent
+    assert model is not None
+    target = Tokens.padded(translator.tokenizer.encode([REFERENCE]))
+    encoded = model.encode(Tokens.padded(translator.sentences(SOURCE)))
+    layout, decoder = target.layout, model.decoder_stack.remember(encoded)
+    prior = model.prior(layout, model.prior_stack.remember(encoded)).mean
+    posterior = model.posterior(target, model.posterior_stack.remember(encoded)).mean
+    score = net_field(translator.fields["score"], encoded, layout)
+    assert len(found.panels) == target.ids.shape[1] - 1
+    for place, panel in enumerate(found.panels):
+        assert panel.prior == pytest.approx(prior[0, place].tolist(), abs=1e-4)
+        assert panel.posterior == pytest.approx(posterior[0, place].tolist(), abs=1e-4)
+        one = prior + score(prior)
+        two = one + score(one)
+        assert [*panel.score[0], *panel.score[1]] == pytest.approx(
+            [*one[0, place].tolist(), *two[0, place].tolist()], abs=1e-3
+        )
+        after = prior + delta_field(model, encoded, layout)(prior)
+        assert panel.delta[0] == pytest.approx(after[0, place].tolist(), abs=1e-4)
+        z = prior.clone()
+        z[0, place] = torch.tensor([panel.x[1], panel.y[3]])
+        assert panel.field[3][1] == pytest.approx(score(z)[0, place].tolist(), abs=2e-3)
+        read = decode_tokens(model, z, layout, decoder).ids[0, place].tolist()
+        assert panel.decoded[3][1] == translator.tokenizer.pieces([read])[0]
+        for x, y in (panel.prior, panel.posterior, *panel.delta, *panel.score):
+            assert panel.x[0] < x < panel.x[-1]
+            assert panel.y[0] < y < panel.y[-1]
+        assert panel.x[-1] - panel.x[0] == pytest.approx(panel.y[-1] - panel.y[0], abs=1e-3)
+    ids = decode_tokens(model, prior, layout, decoder).ids[0].tolist()
+    assert [panel.pieces["prior"] for panel in found.panels] == translator.tokenizer.pieces(ids)[:-1]
+    assert found.translations["prior"] == translator.texts([ids])[0]
+
+
+def test_the_sentence_that_is_chosen(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First the one that is put right; else one that is changed; else a short one."""
+    walks = {
+        "eins": {"prior": [9, 3], "score": [9, 3]},
+        "zwei": {"prior": [9, 3], "score": [8, 3]},
+        "drei": {"prior": [9, 3], "score": [7, 7, 7, 3]},
+    }
+    sentences = {tuple(translator.sentences(text)[0]): ends for text, ends in walks.items()}
+
+    real = module._walk
+    monkeypatch.setattr(module, "_walk", lambda *given: replace(real(*given), ends=sentences[tuple(given[1])]))
+    monkeypatch.setattr(module, "_encoded", lambda _, text: [3] if text == "short" else [7, 7, 7, 3])
+    texts = ["eins", "zwei", "drei"]
+    assert choose_sentence(translator, texts, ["fits"] * 3) == 2
+    assert choose_sentence(translator, texts, ["fits", "fits", "short"]) == 1
+    assert choose_sentence(translator, texts, ["fits", "short", "short"]) == 0
+    with pytest.raises(UserError, match="no line is one sentence with a reference of 4 to 9 tokens"):
+        choose_sentence(translator, texts, ["short"] * 3)
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "message"),
+    [
+        ("", REFERENCE, "expected one sentence, found 0"),
+        ("Anna hat zwei Lampen. Im Theater hängen zehn.", REFERENCE, "expected one sentence, found 2"),
+        (SOURCE, "", "a reference of 0 tokens"),
+        (SOURCE, "Anna " * 100, "there is room for 1 to 24"),
+    ],
+)
+def test_what_cannot_be_drawn(translator: Translator, source: str, reference: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        landscape(translator, source, reference)
+
+
+def test_two_entries_and_a_score_are_needed(translator: Translator) -> None:
+    alone = Translator(translator.tokenizer, translator.rules, latent=translator.latent)
+    with pytest.raises(UserError, match="a latent model of two entries"):
+        landscape(alone, SOURCE, REFERENCE)

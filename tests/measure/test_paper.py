@@ -1,0 +1,37 @@
+"""The paper's numbers agree with each other, so they were copied right."""
+
+from __future__ import annotations
+
+import pytest
+
+from latentmt.infer.how import How
+from latentmt.measure.paper import ROWS, TABLE, corpus_for, row_of
+
+
+@pytest.mark.parametrize("corpus", TABLE)
+def test_speed_ups_are_ratios_of_times(corpus: str) -> None:
+    entries = TABLE[corpus]
+    assert tuple(entries) == ROWS
+    for row, entry in entries.items():
+        if (corpus, row) != ("WMT'14 En→De", "delta Search"):  # there the paper prints 5.5× for 291 / 63 ms
+            assert entries["AR b=4"].ms / entry.ms == pytest.approx(entry.speedup, rel=0.09)  # digits were cut off
+
+
+def test_what_the_paper_says_of_them() -> None:
+    german = TABLE["IWSLT'16 De→En"]
+    assert german["score-4"].bleu - german["L=0"].bleu == pytest.approx(2.1)
+    into = TABLE["WMT'14 En→De"]
+    assert into["AR b=4"].bleu - into["score Search"].bleu == pytest.approx(0.9)
+    for entries in TABLE.values():
+        refining = {row: entry.bleu for row, entry in entries.items() if not row.startswith("AR")}
+        assert max(refining.values()) == refining["score Search"]
+
+
+def test_the_row_of_a_way() -> None:
+    search = {"lengths": 5, "samples": 5, "rerank": "teacher"}
+    assert row_of(How(method="teacher", beam=4)) == "AR b=4"
+    assert row_of(How(method="score", steps=0)) == row_of(How(method="prior")) == "L=0"
+    assert row_of(How(method="energy", steps=2, length_bias=0.1)) == "energy-2"
+    assert row_of(How(method="delta", steps=1, **search)) == "delta Search"
+    assert corpus_for(("ro", "en")) == "WMT'16 Ro→En"
+    assert corpus_for(("fr", "it")) == corpus_for(("de", "en")) == "IWSLT'16 De→En"

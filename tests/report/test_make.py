@@ -1,0 +1,224 @@
+"""A report from bundles to page: measured once, drawn and written the same each time, mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import write_corpus, write_models
+from typer.testing import CliRunner, Result
+
+from latentmt.cli import app
+from latentmt.errors import UserError
+from latentmt.infer.how import How
+from latentmt.infer.translator import Translator
+from latentmt.measure import report as measured
+from latentmt.measure.bootstrap import paired_bootstrap
+from latentmt.measure.evaluate import EvalSet
+from latentmt.measure.paper import ROWS
+from latentmt.measure.quality import measure
+from latentmt.measure.report import Settings, training_curves
+from latentmt.report.make import find_subject, is_report, write_report
+from latentmt.train.report import Reporter
+
+SIZES = ("--timed", "3", "--judged", "2", "--posterior-samples", "8", "--shown", "2", "--device", "cpu")
+FIGURES = {"tradeoff", "likelihood", "tokens", "landscape", "latency", "training"}
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models, a second one with two latent entries, and the log of a training run."""
+    folder = tmp_path_factory.mktemp("numbers")
+    corpus = write_corpus(folder, held_out=8)
+    write_models(folder, corpus)
+    write_models(folder / "plane", corpus, latent_dim=2)
+    for stage, more in (("latent", {"kl": 0.4}), ("score", {"cosine": 0.6}), ("teacher", {"accuracy": 0.5})):
+        reporter = Reporter(folder / "training" / stage, stage, 0)
+        for step in (10, 20, 30):
+            reporter.progress(step, 30, {"loss": 3.0 / step, **more})
+        reporter.validation(30, {"loss": 0.2, **more}, "")
+        reporter.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def example(work: Path) -> tuple[str, ...]:
+    return ("--plane", str(work / "plane"), "--example", "Anna hat zwei Lampen.", "Anna has $2 <lamps>.")
+
+
+@pytest.fixture(scope="module")
+def out(work: Path, example: tuple[str, ...]) -> Path:
+    found = run("report", work, *SIZES, *example)
+    assert found.exit_code == 0, found.output
+    claims = json.loads(found.stdout.splitlines()[-1])["claims"]
+    assert "one score step gains over L=0" in {claim["claim"] for claim in claims}
+    return work / "report"
+
+
+@pytest.fixture(scope="module")
+def tree(out: Path) -> dict[str, Any]:
+    return json.loads((out / "report.json").read_text())
+
+
+def test_the_numbers_are_the_translators(work: Path, tree: dict[str, Any]) -> None:
+    assert set(tree["ways"]) == set(ROWS)
+    translator = Translator.load(work)
+    pairs = [(work / f"test.{side}").read_text().splitlines() for side in ("de", "en")]
+    texts: dict[str, list[str]] = {}
+    for row, part in tree["ways"].items():
+        done = translator.translations(pairs[0], How(**part["signature"]["how"]))
+        texts[row] = [one.text for one in done]
+        quality = measure(texts[row], [one.ids for one in done], pairs[1:])
+        assert part["result"]["quality"]["bleu_lc_intl"] == vars(quality.bleu_lc_intl)
+        assert "texts" not in part["result"]
+    search = tree["ways"]["score Search"]["signature"]
+    assert (search["how"]["lengths"], search["how"]["samples"], search["how"]["rerank"]) == (5, 5, "teacher")
+    assert set(search["models"]) == {"latent", "score", "teacher"}
+    assert set(tree["ways"]["AR b=4"]["signature"]["models"]) == {"teacher"}
+    assert set(tree["ways"]["L=0"]["signature"]["models"]) == {"latent"}
+    first = tree["comparisons"]["result"][0]
+    compared = paired_bootstrap(texts[first["of"]], texts[first["against"]], pairs[1:], lowercase=True, tokenize="intl")
+    assert first == {"of": "delta-1", "against": "L=0", **vars(compared)}
+    for method in ("delta", "energy", "score"):
+        assert [one["steps"] for one in tree["tokens"][method]["result"]] == [0, 1, 2, 4, 8]
+        assert [one["steps"] for one in tree["likelihood"][method]["result"]] == [0, 1, 2, 4, 8]
+    assert {speed["row"] for speed in tree["speed"]["result"]["speeds"]} == set(ROWS)
+    assert tree["speed"]["result"]["texts"] == 3
+    assert set(tree["about"]["models"]) == {"latent", "score", "energy", "teacher"}
+
+
+def test_nothing_is_measured_twice(
+    work: Path, out: Path, example: tuple[str, ...], tree: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what depends on a setting that changed is measured again, no more."""
+    folder = shutil.copytree(work, out.parent.parent / "copy", dirs_exist_ok=True)
+    for name in ("measure_way", "measure_speed", "landscape", "paired_bootstrap", "count_tokens", "take_samples"):
+        monkeypatch.setattr(measured, name, None)
+    judged = measured.likelihoods
+    monkeypatch.setattr(measured, "likelihoods", None)
+    again = run("report", folder, *SIZES, *example)
+    assert again.exit_code == 0, again.output
+    assert again.stderr.count("measured before") == len(ROWS) + 1 + 3 + 3 + 1 + 1 + 1
+    assert json.loads((folder / "report" / "report.json").read_text())["ways"] == tree["ways"]
+    monkeypatch.setattr(measured, "likelihoods", judged)
+    other = run("report", folder, *SIZES, *example, "--posterior-samples", 9)
+    assert other.stderr.count("measured before") == len(ROWS) + 1 + 3 + 1 + 1 + 1
+    changed = run("report", folder, *SIZES, *example, "--lines", 5)
+    assert isinstance(changed.exception, TypeError)  # other sentences: all of it
+
+
+def test_the_page_needs_nothing_and_says_all(out: Path, tree: dict[str, Any]) -> None:
+    page, text = (out / "report.html").read_text(), (out / "report.md").read_text()
+    assert not re.search(r"(src|href)=[\"']?http|url\(http|@import", page)
+    assert page.count("<svg") == len(FIGURES)
+    for row, part in tree["ways"].items():
+        bleu = f"{part['result']['quality']['bleu_lc_intl']['value']:.2f}"
+        assert f"<td>{row}</td><td class=edge>{bleu}</td>" in page
+        assert f"| {row} | {bleu} |" in text
+    for shown in ("30.2", "33 ± 4", "6.3×"):  # the paper's
+        assert f"<td>{shown}</td>" in page or f"<td class=edge>{shown}</td>" in page
+    for fingerprint in tree["about"]["models"].values():
+        assert fingerprint in page
+        assert fingerprint in text
+    assert "Anna has $2 &lt;lamps&gt;." in page
+    assert tree["samples"]["result"]["samples"][0]["source"] in page
+
+
+def test_figures_are_drawn_the_same_each_time(out: Path) -> None:
+    figures = {path.name: path.read_bytes() for path in (out / "figures").iterdir()}
+    assert set(figures) == {f"{name}.{kind}" for name in FIGURES for kind in ("svg", "png")}
+    page = (out / "report.html").read_bytes()
+    assert is_report(out)
+    assert run("report", out).exit_code == 0
+    assert {path.name: path.read_bytes() for path in (out / "figures").iterdir()} == figures
+    assert (out / "report.html").read_bytes() == page
+    for name, content in figures.items():
+        if name.endswith("svg"):
+            assert ET.fromstring(content).tag.endswith("svg")
+        else:
+            assert content.startswith(b"\x89PNG")
+
+
+def test_a_latent_model_alone(work: Path, tmp_path: Path) -> None:
+    """No teacher, no field, no logs, no second model: what there is, is reported."""
+    shutil.copytree(work / "latent", tmp_path / "latent")
+    shutil.copytree(work / "corpus", tmp_path / "corpus")
+    found = run("report", tmp_path, *SIZES, "--shown", 0, "--out", tmp_path / "out")
+    assert found.exit_code == 0, found.output
+    tree = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert set(tree["ways"]) == {"L=0", "delta-1", "delta-2", "delta-4", "delta Search"}
+    assert tree["ways"]["delta Search"]["signature"]["how"]["rerank"] == "elbo"
+    assert tree["samples"] is tree["landscape"] is None
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<h2>Samples" not in page
+    assert page.count("<svg") == 4
+
+
+def test_mistakes(work: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object) -> str:
+        result = run("report", *arguments, "--device", "cpu")
+        assert isinstance(result.exception, UserError), result.output
+        return str(result.exception)
+
+    assert "neither a folder nor the name of a model" in refused(tmp_path / "nothing")
+    assert "no model there yet" in refused(tmp_path)
+    assert "no model there yet; latentmt run makes one" in refused(work / "recipe.yaml", "--work", tmp_path)
+    assert "--src and --ref belong together" in refused(work, "--src", work / "test.de")
+    assert "--lines 0: expected 1 or more" in refused(work, "--lines", 0)
+    assert "timed 0: expected 1 or more" in refused(work, "--timed", 0)
+    assert "--example is for the model with two latent entries" in refused(work, "--example", "a", "b")
+    shutil.copytree(work / "latent", tmp_path / "latent")
+    assert "has no corpus, so name a test set" in refused(tmp_path)
+    shutil.copytree(work / "teacher", tmp_path / "teacher" / "teacher")
+    source, reference = work / "test.de", work / "test.en"
+    assert "there is no latent model" in refused(tmp_path / "teacher", "--src", source, "--ref", reference)
+    (tmp_path / "report.json").write_text('{"format": 0}')
+    with pytest.raises(UserError, match="not a report that this version reads"):
+        write_report(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "figures need matplotlib: pip install 'latentmt\\[plots\\]'".replace("\\", "") in refused(out)
+
+
+def test_the_test_set(work: Path) -> None:
+    pairs = EvalSet.read(work / "test.de", [work / "test.en"])
+    of_recipe = find_subject(work / "recipe.yaml", None, (), work).texts()
+    assert (of_recipe.sources, of_recipe.references) == (pairs.sources, pairs.references)
+    named = find_subject(work, work / "dev.de", [work / "dev.en", work / "dev.british.en"], work, lines=3).texts()
+    assert named.sources == (work / "dev.de").read_text().splitlines()[:3]
+    assert len(named.references) == 2
+
+
+def test_curves_are_thinned_and_end_where_the_run_does(tmp_path: Path) -> None:
+    (tmp_path / "training" / "latent").mkdir(parents=True)
+    lines = [json.dumps({"kind": "train", "step": step, "loss": 1.0}) for step in range(1, 1001)]
+    (tmp_path / "training" / "latent" / "log.jsonl").write_text("\n".join(lines) + '\n{"kind": "tr')
+    steps = [entry["step"] for entry in training_curves(tmp_path)["latent"]["train"]]
+    assert steps == list(range(4, 1001, 4))
+    assert training_curves(tmp_path / "nowhere") == {}
+
+
+def test_settings_have_bounds() -> None:
+    with pytest.raises(UserError, match="posterior_samples 1: expected 2 or more"):
+        Settings(posterior_samples=1)
+
+
+def test_samples_as_a_page(work: Path, tmp_path: Path) -> None:
+    given = ("samples", "--model", work, "--src", work / "test.de", "--ref", work / "test.en", "--device", "cpu")
+    shown = run(*given, "--count", 2, "--html", tmp_path / "samples.html")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.count("refined    ") == 2
+    page = (tmp_path / "samples.html").read_text()
+    assert page.count("<dt>refined</dt>") == 2
+    assert "<dt>reference</dt>" in page
+    samples = [json.loads(line) for line in run(*given, "--count", 2, "--json").stdout.splitlines()]
+    assert [sample["source"] for sample in samples] == re.findall(r"^source +(.*)$", shown.stdout, re.MULTILINE)

@@ -1,0 +1,58 @@
+"""What measuring is tried on: a few pairs of the numbers corpus, and networks of a size to match."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from latentmt.bundle import BundleConfig, save_bundle
+from latentmt.data.corpus import Corpus
+from latentmt.data.numbers import Sizes, write_numbers
+from latentmt.models.fields import FieldConfig, ScoreNet, make_field
+from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.pipeline import prepare_corpus
+from latentmt.recipe import load_recipe
+
+RECIPE = """
+data:
+  languages: [de, en]
+  train: [{source: [train.de], target: [train.en]}]
+  dev: {source: [dev.de], target: [dev.en]}
+  test: {source: [test.de], target: [test.en]}
+  tokenizer: {vocabulary: 400}
+"""
+SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
+LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=4)
+TEACHER = TeacherConfig(**SIZE, encoder_layers=1)
+
+
+def write_corpus(folder: Path, held_out: int) -> Corpus:
+    """The text, recipe.yaml and the corpus, with as many development and test pairs."""
+    write_numbers(folder, Sizes(train=300, dev=held_out, test=held_out), seed=1)
+    (folder / "recipe.yaml").write_text(RECIPE)
+    return prepare_corpus(load_recipe(folder), folder, folder)[0]
+
+
+def write_models(folder: Path, corpus: Corpus, latent_dim: int = 4) -> None:
+    """Bundles of all kinds that have learnt nothing; but every sentence and every method has its own text."""
+    torch.manual_seed(1)
+    pieces, config = corpus.tokenizer.size, LatentConfig(**SIZE, encoder_layers=1, latent_dim=latent_dim)
+    facts: dict[str, Any] = {"languages": corpus.manifest.languages, "rules": corpus.manifest.rules}
+    latent, teacher = LatentModel(config, pieces), Teacher(TEACHER, pieces)
+    score, energy = (make_field(FieldConfig(kind=kind, **SIZE), config) for kind in ("score", "energy"))
+    assert isinstance(score, ScoreNet)
+    with torch.no_grad():
+        latent.prior_head.weight[:latent_dim].normal_(std=0.5)
+        latent.posterior_head.weight[:latent_dim].normal_(std=0.5)
+        latent.length_head.weight.mul_(0.1)
+        latent.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
+        score.head.weight.normal_()
+        energy.head.weight.mul_(20)
+    about = save_bundle(folder / "latent", BundleConfig(**facts, latent=config), corpus.tokenizer, latent.state_dict())
+    for kind, net in (("score", score), ("energy", energy)):
+        bundle = BundleConfig(**facts, latent=config, field=FieldConfig(kind=kind, **SIZE))  # type: ignore[arg-type]
+        save_bundle(folder / kind, bundle, corpus.tokenizer, net.state_dict(), latent=about.fingerprint)
+    save_bundle(folder / "teacher", BundleConfig(**facts, teacher=TEACHER), corpus.tokenizer, teacher.state_dict())

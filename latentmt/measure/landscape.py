@@ -72,6 +72,7 @@ class Landscape:
 @torch.no_grad()
 def landscape(translator: Translator, source: str, reference: str, steps: int = STEPS, grid: int = GRID) -> Landscape:
     """Look around a sentence's latents."""
+    _check(translator)
     sentences, target = translator.sentences(source), _encoded(translator, reference)
     if len(sentences) != 1:
         raise UserError(f"landscape: expected one sentence, found {len(sentences)}: {source}")
@@ -106,6 +107,7 @@ def choose_sentence(translator: Translator, sources: Sequence[str], references: 
 
     Where there is none, one that the score changes; or the first that is short.
     """
+    _check(translator)
     changes: dict[int, bool] = {}
     for number, (source, reference) in enumerate(zip(sources, references, strict=True)):
         sentences, target = translator.sentences(source), _encoded(translator, reference)
@@ -138,15 +140,18 @@ class _Look:
     decoded: list[list[str]]
 
 
+def _check(translator: Translator) -> None:
+    if translator.latent is None or translator.latent.latent_dim != 2 or "score" not in translator.fields:
+        raise UserError("landscape: a latent model of two entries (latent_dim: 2) and its score are needed")
+
+
 def _encoded(translator: Translator, reference: str) -> list[int]:
     return translator.tokenizer.encode([normalise(reference, translator.rules[1])])[0]
 
 
 @torch.no_grad()
 def _walk(translator: Translator, sentence: list[int], reference: list[int], steps: int) -> _Walk:
-    model = translator.latent
-    if model is None or model.latent_dim != 2 or "score" not in translator.fields:
-        raise UserError("landscape: a latent model of two entries (latent_dim: 2) and its score are needed")
+    model = cast(LatentModel, translator.latent)
     encoded = model.encode(Tokens.padded([sentence]).to(translator.device))
     target = Tokens.padded([reference]).to(translator.device)
     layout, decoder = target.layout, model.decoder_stack.remember(encoded)

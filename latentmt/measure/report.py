@@ -93,6 +93,7 @@ def measure_report(
     parts = Parts(folder, common)
     refining = [method for method in REFINING if method in translator.methods]
     hows = _ways(translator, settings)
+    drawn = _landscape(parts, texts, plane) if plane else None  # first, since most can be wrong with it
     ways = {row_of(how): _way(parts, translator, texts, how) for how in hows}
     tree: dict[str, Any] = {
         "format": FORMAT,
@@ -102,7 +103,7 @@ def measure_report(
         "tokens": {method: _tokens(parts, translator, texts, settings, method) for method in refining},
         "likelihood": {method: _likelihood(parts, translator, texts, settings, method) for method in refining},
         "speed": _speed(parts, translator, texts, settings, hows),
-        "landscape": _landscape(parts, texts, plane) if plane else None,
+        "landscape": drawn,
         "samples": _samples(parts, translator, texts, settings) if settings.shown else None,
     }
     if plane:

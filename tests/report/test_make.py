@@ -176,6 +176,7 @@ def test_mistakes(work: Path, out: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert "--src and --ref belong together" in refused(work, "--src", work / "test.de")
     assert "--lines 0: expected 1 or more" in refused(work, "--lines", 0)
     assert "timed 0: expected 1 or more" in refused(work, "--timed", 0)
+    assert "a latent model of two entries" in refused(work, "--plane", work)
     assert "--example is for the model with two latent entries" in refused(work, "--example", "a", "b")
     shutil.copytree(work / "latent", tmp_path / "latent")
     assert "has no corpus, so name a test set" in refused(tmp_path)

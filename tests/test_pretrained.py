@@ -1,0 +1,96 @@
+"""The model that ships: what it says, word for word, so that no change of weights or code passes unseen."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from latentmt.infer.how import How
+from latentmt.infer.translator import Translator
+from latentmt.installed import PRETRAINED
+
+FOLDER = PRETRAINED / "deen"
+
+SENTENCES = {
+    "Ich habe gestern ein neues Fahrrad gekauft.": "I bought a new bicycle yesterday.",
+    "Die Sitzung wird um neun Uhr eröffnet.": "The meeting is opened at nine o'clock.",
+    "Meine Schwester wohnt seit drei Jahren in Berlin.": "My sister has lived in Berlin for three years.",
+    "Er hat mir nicht gesagt, warum er so spät nach Hause gekommen ist.": "He didn't tell me why he came home so late.",
+    "Wenn du müde bist, solltest du ins Bett gehen.": "If you're tired, you should go to bed.",
+    "Wo kann ich hier eine Fahrkarte kaufen?": "Where can I buy a ticket here?",
+    "Wir müssen die Rechte der Arbeitnehmer in der Europäischen Union schützen.": (
+        "We must protect the rights of workers in the European Union."
+    ),
+    "Das Parlament hat den Vorschlag der Kommission mit großer Mehrheit angenommen.": (
+        "Parliament has adopted the Commission’s proposal by a large majority."
+    ),
+    "Kannst du mir bitte das Salz geben?": "Can you give me the salt?",
+    "Der Hund schläft unter dem Tisch.": "The dog is sleeping under the table.",
+    "Wir sollten den Bericht des Ausschusses unterstützen.": "We should support the committee’s report.",
+    "Es gibt keine einfache Lösung für dieses Problem.": "There is no easy solution to this problem.",
+    "Sie liest jeden Abend ein Buch.": "She reads a book every evening.",
+    "Die Mitgliedstaaten müssen mehr Verantwortung übernehmen.": "The Member States must assume more responsibility.",
+    "Wie viel kostet diese Jacke?": "How much does this jacket cost?",
+    "Das ist das beste Buch, das ich je gelesen habe.": "That's the best book I've ever read.",
+    "Der Klimawandel ist eine der größten Herausforderungen unserer Zeit.": (
+        "Climate change is one of the greatest challenges of our time."
+    ),
+    "Morgen fahren wir nach Hamburg.": "Tomor we will go to Hamburg.",  # it is not perfect
+    "Die Abstimmung findet morgen um 12 Uhr statt.": "The vote will take place tomorrow at 12 o'clock.",
+    "Guten Morgen! Wie geht es dir heute?": "Good morning. How are you doing today?",
+}
+
+REFINED = {
+    "Wir brauchen eine gemeinsame Politik, die den Bürgern in allen Mitgliedstaaten zugutekommt.": (
+        "We need a common policy that benefits benefit citizens in all Member States.",
+        "We need a common policy that benefits the citizens in all Member States.",
+    ),
+    "Diese Richtlinie wird die Sicherheit der Verbraucher in der gesamten Union verbessern.": (
+        "This directive will improve the’ safety throughout the Union.",
+        "This directive will improve consumers’ safety throughout the Union.",
+    ),
+    "Das Geld sollte vor allem den ärmsten Regionen zugutekommen.": (
+        "The money should, above all benefit the poorest regions.",
+        "The money should, above all, benefit the poorest regions.",
+    ),
+}
+"""Sentences before and after one step along the score."""
+
+
+@pytest.fixture(scope="module")
+def deen() -> Translator:
+    return Translator.load("deen")
+
+
+def test_twenty_sentences_are_translated_as_ever(deen: Translator) -> None:
+    assert len(SENTENCES) == 20
+    assert dict(zip(SENTENCES, deen.translate(list(SENTENCES)), strict=True)) == SENTENCES
+
+
+def test_one_step_puts_these_right(deen: Translator) -> None:
+    before, after = (deen.translate(list(REFINED), method="score", steps=steps) for steps in (0, 1))
+    assert dict(zip(REFINED, zip(before, after, strict=True), strict=True)) == REFINED
+
+
+def test_it_translates_in_its_own_way_unless_another_is_chosen(deen: Translator) -> None:
+    assert deen.how() == How("score", 1, lengths=2, rerank="teacher")
+    assert deen.how(seed=3) == How("score", 1, lengths=2, rerank="teacher", seed=3)
+    assert deen.how(method="delta") == How("delta", 1)
+    assert deen.methods == ["prior", "delta", "score", "teacher"]
+
+
+def test_it_fits_its_parcel() -> None:
+    files = [path for path in FOLDER.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 48e6
+    assert max(path.stat().st_size for path in files) <= 15e6
+    assert {"MODEL_CARD.md", "how.yaml"} <= {path.name for path in FOLDER.iterdir()}
+
+
+def test_the_first_command_translates_from_any_folder(tmp_path: Path) -> None:
+    source, expected = next(iter(SENTENCES.items()))
+    command = [sys.executable, "-m", "latentmt", "translate", source]
+    # The hook that checks shapes in tests is this process's alone; a user has none.
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (expected + "\n", "")

@@ -27,6 +27,7 @@ class TextRules(Section):
 # Control characters act as white space; characters without width, which no reader sees, go altogether.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
+_WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
 _CEDILLA_TO_COMMA = str.maketrans("şţŞŢ", "șțȘȚ")
 _ROMANIAN_TO_PLAIN = str.maketrans("ășțâîĂȘȚÂÎ", "astaiASTAI")
 
@@ -42,3 +43,17 @@ def normalise(text: str, rules: TextRules) -> str:
     if rules.lowercase:
         text = text.lower()
     return text if text.isascii() else unicodedata.normalize("NFC", text)  # lower-casing can undo it
+
+
+def origins(text: str, rules: TextRules) -> list[int]:
+    """Where in the text each character of `normalise(text)` comes from; a space from behind the word before it.
+
+    Within a word whose number of characters changes, places are in proportion.
+    """
+    places: list[int] = []
+    for word in _WORD.finditer(text):
+        written, (start, end) = normalise(word[0], rules), word.span()
+        if written:
+            places += [places[-1] + 1] if places else []
+            places += [start + place * (end - start) // len(written) for place in range(len(written))]
+    return places

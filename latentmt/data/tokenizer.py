@@ -45,9 +45,12 @@ class TokenizerConfig(Section):
 
 
 # '▁' ↔ ESC 1 and ESC ↔ ESC 0, ESC being a private-use character: one-to-one for every text.
-_ESCAPE = {"\ue000": "\ue0000", "▁": "\ue0001"}
+_ESCAPE_CHARACTER = "\ue000"
+_ESCAPE = {_ESCAPE_CHARACTER: "\ue0000", "▁": "\ue0001"}
 _UNESCAPE = {escaped: plain for plain, escaped in _ESCAPE.items()}
 _ESCAPABLE, _ESCAPED = re.compile("[\ue000▁]"), re.compile("\ue000[01]")
+
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 _ASCII = string.ascii_letters + string.digits + string.punctuation
 
@@ -110,6 +113,21 @@ class Tokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The ids as SentencePiece writes them, for people to look at."""
         return [self._processor.id_to_piece(int(id_)) for id_ in ids]
+
+    def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """From where to where each id is in the text that `decode` makes of them, without the space before it.
+
+        A special piece is nowhere; a character that is spelt in bytes is where its first byte is.
+        """
+        spans, place = [], 0
+        for number, (id_, piece) in enumerate(zip(ids, self.pieces(ids), strict=True)):
+            start = place + (piece.startswith("▁") and number > 0)
+            if byte := _BYTE.fullmatch(piece):
+                place += not 0x80 <= int(byte[1], 16) < 0xC0
+            elif id_ not in SPECIAL:
+                place = start + sum(character != _ESCAPE_CHARACTER for character in piece.removeprefix("▁"))
+            spans.append((min(start, place), place))
+        return spans
 
 
 def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig) -> Tokenizer:

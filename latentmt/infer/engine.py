@@ -19,6 +19,7 @@ from latentmt.data.batches import padded_batches
 from latentmt.data.tokenizer import EOS, UNK
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
+from latentmt.infer.alignment import align
 from latentmt.infer.beam import BeamConfig, beam_search
 from latentmt.infer.found import Candidate, Found, on_host
 from latentmt.infer.graphs import KEPT, STEP, Graphs
@@ -84,6 +85,17 @@ class Engine:
         for batch, length in itertools.product(batches, range(STEP, longest + STEP, STEP)):
             for _ in range(2):  # what comes up once is not recorded
                 self.best([[UNK] * (min(length, longest) - 1) + [EOS]] * batch, how)
+
+    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Float[Tensor, "t s"]]:
+        """How much of each target token is owed to each source token, of every pair; none of them with EOS."""
+        results: dict[int, Tensor] = {}
+        lengths = [max(len(source), len(target) + 1) for source, target in zip(sources, targets, strict=True)]
+        for group in padded_batches(np.array(lengths, dtype=np.int64), BATCH_TOKENS):
+            chosen = group.tolist()
+            with self.turn:
+                found = align(self.networks, [sources[one] for one in chosen], [targets[one] for one in chosen])
+            results |= zip(chosen, found, strict=True)
+        return [results[index] for index in range(len(sources))]
 
     def compile(self, how: How) -> None:
         """Have it compiled when it is next searched like this, where searches are recorded."""

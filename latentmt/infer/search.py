@@ -93,7 +93,7 @@ def search(
     if on_step:
         on_step(0, z)
     if how.moves:
-        field = _field(networks, how, encoded, layout, decoder)
+        field = field_of(networks, how, encoded, layout, decoder)
         z = refine(z, field, how.steps, stop=Stop(layout) if how.adaptive else None, on_step=on_step)
     decoded = decode_tokens(model, z, layout, decoder)
     read = readable(decoded, networks.repeatable if how.remove_repeats else None)
@@ -111,7 +111,8 @@ def _starts(prior: Gaussian, samples: int, noise: Float[Tensor, "s w D"]) -> Flo
     return mean + std * used.repeat(len(prior.mean), 1, 1)
 
 
-def _field(networks: Networks, how: How, source: Source, layout: Layout, decoder: Memory) -> Field:
+def field_of(networks: Networks, how: How, source: Source, layout: Layout, decoder: Memory | None = None) -> Field:
+    """The field that refines like this. Source: the latent model's `encode(…)`."""
     if how.method == "delta":
         assert networks.latent is not None
         return delta_field(networks.latent, source, layout, decoder)

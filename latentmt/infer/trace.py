@@ -6,8 +6,10 @@ the same as everywhere.
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -21,7 +23,7 @@ from latentmt.infer.engine import BATCH_TOKENS, Engine
 from latentmt.infer.found import Candidate, on_host
 from latentmt.infer.how import How
 from latentmt.infer.refine import decode_tokens
-from latentmt.infer.search import search
+from latentmt.infer.search import field_of, search
 from latentmt.models.latent import LatentModel
 from latentmt.nn.attention import Memory
 
@@ -37,6 +39,8 @@ class Step:
     """The likeliest token at each place, EOS among them."""
     log_probs: list[float]
     """log p(y_t|z,x) of each of these tokens."""
+    milliseconds: float = field(compare=False)
+    """How long it took to come here from the step before; the first one is encoding, length and prior."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,26 @@ def trace_sentence(engine: Engine, sentence: list[int], how: How) -> SentenceTra
     """Translate a sentence with the latent model, and keep everything."""
     source = Tokens.padded([sentence]).to(engine.device)
     seen: list[Float[Tensor, "n w D"]] = []
+    times: list[float] = []
+
+    def on_step(_: int, z: Float[Tensor, "n w D"]) -> None:
+        if z.is_cuda:
+            torch.cuda.synchronize(z.device)
+        seen.append(z)
+        times.append(time.perf_counter())
+
+    noise = engine.noise(how)
     with engine.turn:
-        found = search(engine.networks, source, how, engine.noise(how), on_step=lambda _, z: seen.append(z))
+        began = time.perf_counter()
+        found = search(engine.networks, source, how, noise, on_step=on_step)
         candidates, best = on_host(found).all(0)
         length = int(found.decoded.layout.real[best].sum())
         model = cast(LatentModel, engine.networks.latent)
         memory = model.decoder_stack.remember(model.encode(source))
-        steps = [_step(model, memory, number, z[best : best + 1, :length]) for number, z in enumerate(seen)]
+        took = [1e3 * (end - start) for start, end in itertools.pairwise([began, *times])]
+        steps = [
+            _step(model, memory, number, z[best : best + 1, :length], took[number]) for number, z in enumerate(seen)
+        ]
     return SentenceTrace(sentence, steps, candidates, best)
 
 
@@ -92,8 +109,24 @@ def _rows_along(engine: Engine, source: Tokens, how: How, after: Sequence[int]) 
     return [[ids[:size] for ids in some] for some, size in zip(read.tolist(), sizes, strict=True)]
 
 
-def _step(model: LatentModel, memory: Memory, number: int, z: Float[Tensor, "1 t D"]) -> Step:
+@torch.no_grad()
+def field_around(
+    engine: Engine, trace: SentenceTrace, how: How, place: int, points: Float[Tensor, "n D"]
+) -> Float[Tensor, "n D"]:
+    """Where one token would be moved from these points, the others being where they ended up; zero if nothing moves."""
+    model = cast(LatentModel, engine.networks.latent)
+    if not how.moves:
+        return torch.zeros_like(points)
+    z = torch.tensor(trace.steps[-1].z, device=engine.device, dtype=points.dtype).repeat(len(points), 1, 1)
+    z[:, place] = points.to(z)
+    layout = Layout.of_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
+    with engine.turn:
+        source = model.encode(Tokens.padded([trace.source]).to(engine.device))
+        return field_of(engine.networks, how, source, layout)(z)[:, place].to(points)
+
+
+def _step(model: LatentModel, memory: Memory, number: int, z: Float[Tensor, "1 t D"], took: float) -> Step:
     layout = Layout.of_lengths(torch.tensor([z.shape[1]], device=z.device), z.shape[1])
     states = model.decode(z, layout, memory)
     tokens = Tokens(model.best(states), layout)
-    return Step(number, z[0].tolist(), tokens.ids[0].tolist(), model.log_prob(states, tokens)[0].tolist())
+    return Step(number, z[0].tolist(), tokens.ids[0].tolist(), model.log_prob(states, tokens)[0].tolist(), took)

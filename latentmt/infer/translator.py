@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, cast, overload
 
 import torch
+from torch import Tensor
 
 from latentmt.bundle import Bundle, kinds_in, load_bundle
 from latentmt.config import load as load_config
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
+from latentmt.infer.alignment import Link, links
 from latentmt.infer.engine import Engine
 from latentmt.infer.found import Candidate
 from latentmt.infer.how import METHODS, WAY, How, Method, default_method
@@ -49,6 +51,14 @@ class Translation:
     """The pieces of all its sentences as decoded, before repetitions were removed; without special pieces."""
 
 
+@dataclass(frozen=True)
+class Aligned:
+    """A translated text, and which of its characters come from which."""
+
+    text: str
+    links: list[Link]
+
+
 class Translator:
     """Networks, and the text rules that belong to them."""
 
@@ -60,6 +70,7 @@ class Translator:
         latent: LatentModel | None = None,
         fields: dict[str, ScoreNet | EnergyNet] | None = None,
         teacher: Teacher | None = None,
+        languages: tuple[str, str] | None = None,
         fingerprints: dict[str, str] | None = None,
         longest: int = 64,
         graphed: bool | None = None,
@@ -67,6 +78,8 @@ class Translator:
     ) -> None:
         self.tokenizer, self.rules = tokenizer, rules
         self.latent, self.fields, self.teacher = latent, fields or {}, teacher
+        self.languages = languages
+        """Codes of the language it reads and of the one it writes, where they are known."""
         self.fingerprints = fingerprints or {}
         """Which models these are, where they come from bundles."""
         self.longest = longest
@@ -121,6 +134,7 @@ class Translator:
             latent=cast(LatentModel, found["latent"].network) if "latent" in found else None,
             fields={name: cast(ScoreNet | EnergyNet, bundle.network) for name, bundle in fields.items()},
             teacher=cast(Teacher, found["teacher"].network) if "teacher" in found else None,
+            languages=first.config.languages,
             fingerprints={name: bundle.about.fingerprint for name, bundle in found.items()},
             longest=min(bundle.config.longest for bundle in found.values()),
             graphed=graphed,
@@ -183,6 +197,14 @@ class Translator:
         found = iter(self.engine.best([ids for line in lines for ids in line.sentences], how))
         return [self._joined(line, [next(found) for _ in line.sentences]) for line in lines]
 
+    def aligned(self, texts: Sequence[str], how: How) -> list[Aligned]:
+        """Translate texts, and say which parts of text and translation belong together."""
+        lines = [self._split(text) for text in texts]
+        sentences = [ids for line in lines for ids in line.sentences]
+        found = self.engine.best(sentences, how)
+        pairs = zip(found, self.engine.align(sentences, [one.readable for one in found]), strict=True)
+        return [self._linked(line, [next(pairs) for _ in line.sentences]) for line in lines]
+
     def candidates(self, texts: Sequence[str], how: How) -> list[list[Translation]]:
         """Every candidate of texts that are one sentence each (the first one of those that are more, none of none)."""
         sentences = [self.sentences(text)[:1] for text in texts]
@@ -227,6 +249,19 @@ class Translator:
         texts = iter(self.texts([one.readable for one in found]))
         whole = line.line.joined([next(texts) if exists else "" for exists in line.exists])
         return Translation(whole, [id_ for one in found for id_ in one.decoded])
+
+    def _linked(self, line: _Sentences, found: list[tuple[Candidate, Tensor]]) -> Aligned:
+        """The same, with the links of every sentence where it stands in its text."""
+        whole, pairs, linked = self._joined(line, [one for one, _ in found]).text, iter(found), []
+        source, target = len(line.line.before), len(line.line.before)
+        for part, exists in zip(line.line.parts, line.exists, strict=True):
+            if exists:
+                one, weights = next(pairs)
+                some = links(self.tokenizer, self.rules, part.text, one.readable, weights)
+                linked += [link.moved(source, target) for link in some]
+                target += len(self.texts([one.readable])[0])
+            source, target = source + len(part.text) + len(part.after), target + len(part.after)
+        return Aligned(whole, linked)
 
 
 @dataclass(frozen=True)

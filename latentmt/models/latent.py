@@ -99,9 +99,11 @@ class LatentModel(nn.Module):
         x = self.embedding(target.ids, target.layout.position)
         return self.posterior_head.of(self.posterior_stack(x, target.layout.segment, memory))
 
-    def decode(self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Float[Tensor, "r t d"]:
-        """The states that predict y from z. Memory: `decoder_stack.remember(source)`."""
-        states: Tensor = self.decoder_stack(self.latent_input(z, layout), layout.segment, memory)
+    def decode(
+        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, looks: list[Tensor] | None = None
+    ) -> Float[Tensor, "r t d"]:
+        """The states that predict y from z. Memory: `decoder_stack.remember(source)`; `looks`: see the stack."""
+        states: Tensor = self.decoder_stack(self.latent_input(z, layout), layout.segment, memory, looks=looks)
         return states
 
     def logits(self, states: Float[Tensor, "*b d"]) -> Float[Tensor, "*b v"]:

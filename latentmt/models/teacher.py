@@ -53,10 +53,10 @@ class Teacher(nn.Module):
         encoded: Source = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
         return encoded
 
-    def states(self, target: Tokens, memory: Memory) -> Float[Tensor, "r t d"]:
+    def states(self, target: Tokens, memory: Memory, looks: list[Tensor] | None = None) -> Float[Tensor, "r t d"]:
         """What predicts each target token from those before it. Memory: `decoder_stack.remember(source)`."""
         x = self.embedding(shift_right(target), target.layout.position)
-        states: Tensor = self.decoder_stack(x, target.layout.segment, memory)
+        states: Tensor = self.decoder_stack(x, target.layout.segment, memory, looks=looks)
         return states
 
     def logits(self, states: Float[Tensor, "*b d"]) -> Float[Tensor, "*b v"]:

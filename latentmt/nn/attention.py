@@ -198,3 +198,17 @@ class CrossAttention(nn.Module):
         asked = linear(self.query, x, norm=norm).view(len(key), -1, x.shape[2])
         (query,) = split_heads(asked, 1, self.heads).unbind()
         return linear(self.out, attend(query, key, value, bias).view_as(x), dropout=dropout, added=x)
+
+    def looks(
+        self,
+        x: Float[Tensor, "r t d"],
+        keys_values: Float[Tensor, "2 b h s e"],
+        bias: Float[Tensor, "b 1 _ s"],
+        norm: nn.LayerNorm,
+    ) -> Float[Tensor, "b h _ s"]:
+        """The weights that `forward` gathers with: where in the source each token looks."""
+        key = keys_values[0]
+        asked = linear(self.query, x, norm=norm).view(len(key), -1, x.shape[2])
+        (query,) = split_heads(asked, 1, self.heads).unbind()
+        weights: Tensor = (query @ key.transpose(2, 3) * key.shape[3] ** -0.5 + bias).softmax(3)
+        return weights

@@ -113,6 +113,17 @@ class DecoderLayer(nn.Module):
         x = self.self_attention(x, bias, self.self_norm, self.dropout)
         return self._rest(x, memory, memory_bias)
 
+    def looks(
+        self,
+        x: Float[Tensor, "r t d"],
+        bias: Float[Tensor, "r 1 t t"],
+        memory: Float[Tensor, "2 b h s e"],
+        memory_bias: Float[Tensor, "b 1 _ s"],
+    ) -> Float[Tensor, "b h _ s"]:
+        """Where in the source the tokens look."""
+        x = self.self_attention(x, bias, self.self_norm, self.dropout)
+        return self.cross_attention.looks(x, memory, memory_bias, self.cross_norm)
+
     def step(
         self,
         x: Float[Tensor, "r k d"],
@@ -176,10 +187,16 @@ class DecoderStack(nn.Module):
         return Memory(packed.unflatten(0, (self.size.layers, 2)), source.segment)
 
     def forward(
-        self, x: Float[Tensor, "r t d"], segment: Int[Tensor, "r t"], memory: Memory, twice: bool = False
+        self,
+        x: Float[Tensor, "r t d"],
+        segment: Int[Tensor, "r t"],
+        memory: Memory,
+        twice: bool = False,
+        looks: list[Tensor] | None = None,
     ) -> Float[Tensor, "r t d"]:
         """Every token at once. `twice` if the result is to be differentiated twice, which is slower.
 
+        Where in the source the tokens look is added to `looks`, layer by layer, if it is asked for.
         With n times as many rows as the memory has, they are n candidates for each of its rows, beside each other.
         """
         dtype = compute_dtype(x)
@@ -189,7 +206,10 @@ class DecoderStack(nn.Module):
         memory_bias = attention_bias(segment.view(len(memory.segment), -1), memory.segment, dtype)
         entry = x
         with attention_kernels(x.device, twice):
-            for layer, keys_values in zip(self.layers, memory.keys_values.unbind(), strict=True):
+            layers = cast("Iterable[DecoderLayer]", self.layers)
+            for layer, keys_values in zip(layers, memory.keys_values.unbind(), strict=True):
+                if looks is not None:
+                    looks.append(layer.looks(x, bias, keys_values, memory_bias))
                 x = layer(x, bias, keys_values, memory_bias)
                 if self.input_skip:
                     x = (x + entry) * math.sqrt(0.5)

@@ -1,0 +1,59 @@
+"""How much a server takes on: of one request, and of all that wait. It enforces nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from latentmt.errors import UserError
+from latentmt.infer.how import How
+
+_CHARACTERS_A_TOKEN = 4
+_STEPS_A_PASS = 8
+"""So many refinement steps take as long as all the rest."""
+_BYTES_A_CHARACTER = 12
+"""In a form, or escaped in JSON; …"""
+_BYTES_BESIDE = 4096
+"""… and for everything that is not text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What is accepted."""
+
+    characters: int = 10_000
+    """Of one request, all its texts together, tags counted."""
+    sentences: int = 256
+    """Of one request."""
+    candidates: int = 64
+    """Of a sentence."""
+    steps: int = 32
+    batch: int = 1024
+    """Tokens translated together, as `work` counts them. One request is never split."""
+    waiting: int = 128
+    """Requests that may wait."""
+    work: int = 50_000
+    """Tokens that may wait, as `work` counts them."""
+    seconds: float = 30.0
+    """How long a request may take, waiting included."""
+    reading: float = 10.0
+    """How many seconds a client may take to send a request's head, and then its body."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise UserError(f"{name} {value}: expected more than 0")
+
+    @property
+    def bytes(self) -> int:
+        """Of one request's body."""
+        return _BYTES_A_CHARACTER * self.characters + _BYTES_BESIDE
+
+
+def work(texts: Iterable[str], how: How) -> int:
+    """Roughly how many tokens a plain translation would have that takes as long."""
+    tokens = sum(1 + len(text) // _CHARACTERS_A_TOKEN for text in texts)
+    if how.method == "teacher":
+        return tokens * (4 + how.beam)
+    passes = 1 + (how.steps / _STEPS_A_PASS if how.moves else 0)
+    return round(tokens * how.candidates * passes)

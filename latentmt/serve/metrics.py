@@ -1,0 +1,33 @@
+"""What a server counts, for Prometheus to read. Texts, addresses and keys are not among it."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """The counters of one server."""
+
+    def __init__(self) -> None:
+        self._registry = one = CollectorRegistry()
+        self.requests = Counter(
+            "latentmt_requests", "Requests answered, by endpoint and status.", ["endpoint", "status"], registry=one
+        )
+        self.seconds = Histogram(
+            "latentmt_request_seconds", "How long requests took.", ["endpoint"], registry=one, buckets=_SECONDS
+        )
+        self.characters = Counter("latentmt_characters", "Characters accepted for translation.", registry=one)
+        self.waiting = Gauge("latentmt_requests_waiting", "Requests that wait for a translator.", registry=one)
+        self.waited = Histogram("latentmt_waited_seconds", "How long they waited.", registry=one, buckets=_SECONDS)
+        self.batch = Histogram(
+            "latentmt_batch_texts",
+            "Texts translated together.",
+            registry=one,
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
+        )
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self._registry)

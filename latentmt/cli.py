@@ -497,6 +497,53 @@ def report(
 
 
 @app.command()
+def serve(
+    model: ModelOption = None,
+    host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 is all there are.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="cpu, cuda, cuda:1 …; several times for several GPUs. Default: a GPU if there is one."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Batches translated at the same time on each device.")] = 1,
+    threads: ThreadsOption = None,
+    max_characters: Annotated[int, typer.Option(help="Of one request.")] = 10_000,
+    max_sentences: Annotated[int, typer.Option(help="Of one request.")] = 256,
+    max_waiting: Annotated[int, typer.Option(help="Requests that may wait; more are answered with 429.")] = 128,
+    timeout: Annotated[float, typer.Option(help="Seconds that a request may take, waiting included.")] = 30,
+    api_keys: Annotated[
+        Path | None, typer.Option(help="Serve only who has a key: a file of them, perhaps with requests a minute.")
+    ] = None,
+    cors: Annotated[list[str] | None, typer.Option(metavar="ORIGIN", help="Let pages from there ask, too.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log requests and stack traces; never texts.")] = False,
+) -> None:
+    """Serve translations over HTTP, in LibreTranslate's format, and a page that shows them being refined."""
+    try:
+        from latentmt.serve.server import Serving
+        from latentmt.serve.server import serve as serve_model
+    except ModuleNotFoundError as error:
+        raise UserError(f"serving needs {error.name}: pip install 'latentmt[serve]'") from None
+    from latentmt.serve.keys import Keys
+    from latentmt.serve.limits import Limits
+    from latentmt.train.ranks import pick_device
+
+    serve_model(
+        Serving(
+            model=model,
+            host=host,
+            port=port,
+            devices=[pick_device(one) for one in device] if device else [pick_device(None)],
+            workers=workers,
+            threads=threads,
+            limits=Limits(characters=max_characters, sentences=max_sentences, waiting=max_waiting, seconds=timeout),
+            keys=Keys.read(api_keys) if api_keys else None,
+            cors=cors or (),
+            verbose=verbose,
+        )
+    )
+
+
+@app.command()
 def models() -> None:
     """List the models that are installed."""
     from latentmt.display import output

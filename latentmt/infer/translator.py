@@ -218,6 +218,15 @@ class Translator:
             for some in found
         ]
 
+    def alternatives(self, texts: Sequence[str], how: How, most: int) -> list[list[str]]:
+        """Translations of each text, the one that is kept first, and no two alike: at most so many.
+
+        Those of several sentences have the second best of each, then the third best, as far as there are so many.
+        """
+        lines = [self._split(text) for text in texts]
+        searched = iter(self.engine.all([ids for line in lines for ids in line.sentences], how))
+        return [self._ranked(line, [next(searched) for _ in line.sentences], most) for line in lines]
+
     def trace(self, text: str, **choices: Any) -> list[SentenceTrace]:
         """Every step of every sentence of a text, with the latent model."""
         return self.traces(text, self.how(**choices))
@@ -249,6 +258,17 @@ class Translator:
         texts = iter(self.texts([one.readable for one in found]))
         whole = line.line.joined([next(texts) if exists else "" for exists in line.exists])
         return Translation(whole, [id_ for one in found for id_ in one.decoded])
+
+    def _ranked(self, line: _Sentences, found: list[tuple[list[Candidate], int]], most: int) -> list[str]:
+        ranked = []
+        for candidates, best in found:
+            ordered = [candidates[best], *sorted(candidates, key=lambda candidate: -candidate.score)]
+            ranked.append(list({tuple(candidate.readable): candidate for candidate in ordered}.values()))
+        count = min(most, max(map(len, ranked), default=1))
+        texts = [
+            self._joined(line, [some[min(number, len(some) - 1)] for some in ranked]).text for number in range(count)
+        ]
+        return list(dict.fromkeys(texts))
 
     def _linked(self, line: _Sentences, found: list[tuple[Candidate, Tensor]]) -> Aligned:
         """The same, with the links of every sentence where it stands in its text."""

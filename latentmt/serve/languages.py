@@ -11,9 +11,13 @@ _READ = 2000
 _LEAST = 1.0
 """Per cent under which a language is not worth mentioning."""
 
-NAMES = dict(
-    entry.split(":")
-    for entry in """
+
+def _names(text: str) -> dict[str, str]:
+    return dict(entry.split(":") for entry in text.split())
+
+
+NAMES = _names(
+    """
     af:Afrikaans am:Amharic an:Aragonese ar:Arabic as:Assamese az:Azerbaijani be:Belarusian bg:Bulgarian bn:Bengali
     br:Breton bs:Bosnian ca:Catalan cs:Czech cy:Welsh da:Danish de:German dz:Dzongkha el:Greek en:English
     eo:Esperanto es:Spanish et:Estonian eu:Basque fa:Persian fi:Finnish fo:Faroese fr:French ga:Irish gl:Galician
@@ -24,7 +28,7 @@ NAMES = dict(
     pa:Punjabi pl:Polish ps:Pashto pt:Portuguese qu:Quechua ro:Romanian ru:Russian rw:Kinyarwanda se:Sami si:Sinhala
     sk:Slovak sl:Slovenian sq:Albanian sr:Serbian sv:Swedish sw:Swahili ta:Tamil te:Telugu th:Thai tl:Tagalog
     tr:Turkish ug:Uyghur uk:Ukrainian ur:Urdu vi:Vietnamese vo:Volapük wa:Walloon xh:Xhosa zh:Chinese zu:Zulu
-    """.split()
+    """
 )
 
 

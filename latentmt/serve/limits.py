@@ -17,6 +17,10 @@ _BYTES_BESIDE = 4096
 """… and for everything that is not text."""
 
 
+class TooMuchError(Exception):
+    """A request is larger than is accepted."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What is accepted."""

@@ -26,7 +26,8 @@ def _names(text: str) -> frozenset[str]:
 
 INLINE = _names(
     """
-    a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark q s small span strike strong sub sup time tt u
+    a abbr acronym b bdi bdo big cite data del dfn em font i ins label mark q s small span strike strong sub sup time
+    tt u
     """
 )
 """Elements that are part of a sentence."""

@@ -1,0 +1,88 @@
+"""Stands before the application: large, slow or broken requests, errors nobody foresaw, counting. Plain ASGI.
+
+Whatever goes wrong is answered as {"error": …}. What is logged has neither text nor addresses nor stack traces in it,
+unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+
+from fastapi import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from latentmt.serve.limits import Limits
+from latentmt.serve.metrics import Metrics
+
+_log = logging.getLogger("latentmt.serve")
+
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"),
+]
+
+
+class Guard:
+    """An application, guarded."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, verbose: bool = False) -> None:
+        self._app, self._limits, self._metrics, self._verbose = app, limits, metrics, verbose
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 0
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", []), *_HEADERS]
+                if status in (408, 413):  # the rest of the body is not wanted
+                    message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        try:
+            await self._app(scope, _Limited(receive, self._limits).receive, sent)
+        except Exception as error:
+            _log.error("%s while answering", type(error).__name__, exc_info=error if self._verbose else None)
+            if not status:
+                await _internal(sent)
+        endpoint = getattr(scope.get("route"), "path", None) or "other"
+        self._metrics.requests.labels(endpoint, status).inc()
+        self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - start)
+
+
+class _Limited:
+    """A request's body, which must not be too long, nor take too long."""
+
+    def __init__(self, receive: Receive, limits: Limits) -> None:
+        self._receive, self._limits = receive, limits
+        self._bytes = 0
+        self._until = time.monotonic() + limits.reading
+        self._whole = False
+
+    async def receive(self) -> Message:
+        if self._whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout(max(0.0, self._until - time.monotonic())):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, "the request took too long to arrive") from None
+        self._bytes += len(message.get("body", b""))
+        self._whole = not message.get("more_body", False)
+        if self._bytes > self._limits.bytes:
+            raise HTTPException(413, f"the request is larger than {self._limits.bytes:,} bytes")
+        return message
+
+
+async def _internal(send: Send) -> None:
+    body = json.dumps({"error": "something went wrong in the server"}).encode()
+    await send({"type": "http.response.start", "status": 500, "headers": [(b"content-type", b"application/json")]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,89 @@
+// The latent plane as a drawing: the way of one token, the ways of the others, and where the field points.
+
+const SIDE = 320;
+const MARGIN = 1.6; // as the server's grid has it
+
+const svg = (name, attributes, className) => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (className) made.setAttribute("class", className);
+  return made;
+};
+const number = (value) => value.toFixed(1);
+
+/** Maps the plane to the drawing: a square around the way of a token. */
+function view(path) {
+  const xs = path.map(([x]) => x);
+  const ys = path.map(([, y]) => y);
+  const middle = [(Math.min(...xs) + Math.max(...xs)) / 2, (Math.min(...ys) + Math.max(...ys)) / 2];
+  const size = Math.max(Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys)) / 2;
+  const half = Math.max(size * MARGIN, 0.1) * 1.08;
+  return ([x, y]) => [
+    SIDE / 2 + ((x - middle[0]) / half) * (SIDE / 2),
+    SIDE / 2 - ((y - middle[1]) / half) * (SIDE / 2),
+  ];
+}
+
+function line(points) {
+  return points.map(([x, y], index) => `${index ? "L" : "M"}${number(x)} ${number(y)}`).join("");
+}
+
+function arrows(field, at) {
+  const ends = field.points.map((point, index) => {
+    const [x, y] = at(point);
+    const [toX, toY] = at([point[0] + field.moves[index][0], point[1] + field.moves[index][1]]);
+    return { x, y, dx: toX - x, dy: toY - y };
+  });
+  const longest = Math.max(...ends.map(({ dx, dy }) => Math.hypot(dx, dy)), 1e-9);
+  const cell = SIDE / Math.sqrt(field.points.length);
+  return ends.map(({ x, y, dx, dy }) => {
+    const size = Math.hypot(dx, dy);
+    const length = 0.75 * cell * Math.sqrt(size / longest); // the root, so that short ones are seen, too
+    if (length < 1) return svg("circle", { cx: number(x), cy: number(y), r: 1 }, "flow-head");
+    const [ux, uy] = [dx / size, dy / size];
+    const tip = [x + ux * length, y + uy * length];
+    const wing = Math.min(4, length / 2);
+    const back = (side) => [tip[0] - ux * wing - side * uy * wing * 0.6, tip[1] - uy * wing + side * ux * wing * 0.6];
+    return svg("path", { d: line([[x, y], tip]) + line([back(1), tip, back(-1)]) }, "flow");
+  });
+}
+
+/** Draws the chosen token's way through the steps of a sentence. */
+export function draw(drawing, sentence, place, field) {
+  const ways = sentence.steps[0].tokens.map((_, token) => sentence.steps.map((step) => step.tokens[token].place));
+  const at = view(ways[place]);
+  const shapes = field ? arrows(field, at) : [];
+  ways.forEach((way, token) => {
+    if (token === place || !sentence.steps.at(-1).tokens[token].text.trim()) return;
+    const points = way.map(at);
+    const [x, y] = points.at(-1);
+    shapes.push(svg("path", { d: line(points) }, "other"), svg("circle", { cx: number(x), cy: number(y), r: 2 }, "other-end"));
+  });
+  const points = ways[place].map(at);
+  shapes.push(svg("path", { d: line(points) }, "path"));
+  points.forEach(([x, y], step) => {
+    shapes.push(svg("circle", { cx: number(x), cy: number(y), r: step ? 3.5 : 4.5 }, step ? "stop" : "stop start"));
+  });
+  labels(points, sentence, place).forEach((label) => shapes.push(label));
+  drawing.replaceChildren(...shapes);
+}
+
+/** What the token was: at the start, where it changed, and at the end. */
+function labels(points, sentence, place) {
+  const words = sentence.steps.map((step) => step.tokens[place].text.trim() || "·");
+  const last = points.length - 1;
+  const shown = [];
+  return words.flatMap((word, step) => {
+    const changed = step === 0 || words[step - 1] !== word;
+    if (!changed && step !== last) return [];
+    if (step === last && !changed && shown.length > 1) return [];
+    const [x, y] = points[step];
+    if (shown.some(([a, b]) => Math.abs(a - x) < 40 && Math.abs(b - y) < 14)) return [];
+    shown.push([x, y]);
+    const end = x > SIDE * 0.62;
+    const attributes = { x: number(x + (end ? -8 : 8)), y: number(y - 7), "text-anchor": end ? "end" : "start" };
+    const text = svg("text", attributes, "mark");
+    text.textContent = step ? `${word}` : `${word} (start)`;
+    return [text];
+  });
+}

@@ -1,0 +1,86 @@
+"""Runs the application: loads the model on its devices, listens, and stops only when all it took on is answered."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import uvicorn
+
+from latentmt.display import say
+from latentmt.errors import UserError
+from latentmt.infer.translator import Translator
+from latentmt.serve.app import make_app
+from latentmt.serve.connection import Connection
+from latentmt.serve.keys import Keys
+from latentmt.serve.languages import detect
+from latentmt.serve.limits import Limits
+from latentmt.serve.service import Service
+
+_LEAVE = 5.0
+"""Seconds beyond a request's own that the server waits for the last answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What is served, where and to whom."""
+
+    model: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    devices: Sequence[torch.device] = (torch.device("cpu"),)
+    workers: int = 1
+    """Batches translated at the same time on each device."""
+    threads: int | None = None
+    limits: Limits = Limits()  # noqa: RUF009 (immutable)
+    keys: Keys | None = None
+    cors: Sequence[str] = ()
+    verbose: bool = False
+    """Log every request's path, and stack traces."""
+
+
+def serve(serving: Serving) -> None:
+    """Serve until SIGTERM or SIGINT; answer what was accepted before; then return."""
+    if serving.workers < 1:
+        raise UserError(f"workers {serving.workers}: expected at least 1")
+    listening = _listen(serving.host, serving.port)
+    translators = [Translator.load(serving.model, device, serving.threads) for device in serving.devices]
+    for translator in translators:
+        translator.warmup(compiled=False)
+        translator.translate("Warm.")
+    detect("Warm.")
+    service = Service(translators * serving.workers, serving.limits, serving.keys)
+    app = make_app(service, serving.cors, serving.verbose)
+    protocol = type("ImpatientConnection", (Connection,), {"patience": serving.limits.reading})
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        log_level="info" if serving.verbose else "error",
+        access_log=serving.verbose,
+        server_header=False,
+        timeout_graceful_shutdown=round(serving.limits.seconds + _LEAVE),
+    )
+    languages = " → ".join(language.name for language in service.languages())
+    say(f"{languages} at {_address(listening)}")
+    server = uvicorn.Server(config)
+    # uvicorn repeats the signal that stopped it when all is done; it has served its purpose by then.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    server.run([listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise UserError(f"{host}:{port}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,209 @@
+"""Answers questions: what is allowed, which texts need translating, how, and in what form they come back.
+
+It knows neither HTTP nor sockets; every text goes through the batcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from latentmt.errors import UserError
+from latentmt.infer.how import RERANKS, How
+from latentmt.infer.sentences import split_line
+from latentmt.infer.translator import Aligned, Translator
+from latentmt.serve.batcher import Batcher
+from latentmt.serve.keys import Keys
+from latentmt.serve.languages import Guess, detect, name
+from latentmt.serve.limits import Limits, TooMuchError, work
+from latentmt.serve.markup import Document
+from latentmt.serve.metrics import Metrics
+from latentmt.serve.questions import (
+    Choices,
+    Detected,
+    Language,
+    Model,
+    Traced,
+    TraceQuestion,
+    Translated,
+    TranslateQuestion,
+)
+from latentmt.serve.tracing import Tracing
+
+AUTO = "auto"
+_SURE = 90.0
+"""Per cent from which on a detected language is acted upon; below, a text is taken for what the model reads."""
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """Several translations of each text."""
+
+    most: int
+
+    def __call__(self, translator: Translator, texts: Sequence[str], how: How) -> list[list[str]]:
+        return translator.alternatives(texts, how, self.most)
+
+
+def translate(translator: Translator, texts: Sequence[str], how: How) -> list[str]:
+    """The translation of each text."""
+    return [translation.text for translation in translator.translations(texts, how)]
+
+
+def align(translator: Translator, texts: Sequence[str], how: How) -> list[Aligned]:
+    """The same, with links."""
+    return translator.aligned(texts, how)
+
+
+class Service:
+    """Answers questions with translators that all hold the same model."""
+
+    def __init__(self, translators: Sequence[Translator], limits: Limits, keys: Keys | None = None) -> None:
+        self.translator, self.limits, self.keys = translators[0], limits, keys
+        self.metrics = Metrics()
+        self.batcher = Batcher(translators, limits, self.metrics)
+        self.pair = self.translator.languages or ("und", "und-x-target")
+        """The codes of the language that is read and of the one that is written."""
+
+    async def translated(self, asked: TranslateQuestion) -> Translated:
+        """The answer to /translate. A text that is in the target language already is its own translation."""
+        self._allow(asked.api_key)
+        texts = [asked.q] if isinstance(asked.q, str) else asked.q
+        self._check_characters(texts)
+        target = asked.target or self.pair[1]
+        guesses = [self._language(text, asked.source or self.pair[0]) for text in texts]
+        wanted = [self._translates(guess.language, target) for guess in guesses]
+        found = iter(await self._found([text for text, want in zip(texts, wanted, strict=True) if want], asked))
+        each = [next(found) if want else [text] for text, want in zip(texts, wanted, strict=True)]
+        detected = [Detected(language=guess.language, confidence=guess.confidence) for guess in guesses]
+        several = not isinstance(asked.q, str)
+        answer = Translated(translatedText=[some[0] for some in each] if several else each[0][0])
+        if asked.source == AUTO:
+            answer.detectedLanguage = detected if several else detected[0]
+        if asked.alternatives:
+            answer.alternatives = [some[1:] for some in each] if several else each[0][1:]
+        return answer
+
+    async def traced(self, asked: TraceQuestion) -> Traced:
+        """The answer to /trace."""
+        self._allow(asked.api_key)
+        how = self._how(asked)
+        if how.method == "teacher":
+            raise UserError("there are no refinement steps in what the teacher does")
+        self._check([asked.q], how)
+        (sentences,) = await self.batcher.run(Tracing(asked.sentence, asked.token), [asked.q], how)
+        return Traced(how=str(how), sentences=sentences)
+
+    def detected(self, text: str, key: str) -> list[Detected]:
+        """The answer to /detect."""
+        self._allow(key)
+        self._check_characters([text])
+        return [Detected(language=guess.language, confidence=guess.confidence) for guess in detect(text)]
+
+    def languages(self) -> list[Language]:
+        """The answer to /languages."""
+        reads, writes = self.pair
+        return [
+            Language(code=reads, name=name(reads), targets=[writes]),
+            Language(code=writes, name=name(writes), targets=[]),
+        ]
+
+    def model(self) -> Model:
+        """The answer to /model."""
+        how = self.translator.how()
+        return Model(
+            source=self.pair[0],
+            target=self.pair[1],
+            methods=self.translator.methods,
+            reranks=[one for one in RERANKS if one != "teacher" or self.translator.teacher],
+            default=str(how),
+            method=how.method,
+            dimensions=self.translator.latent.latent_dim if self.translator.latent else None,
+            characters=self.limits.characters,
+            candidates=self.limits.candidates,
+            steps=self.limits.steps,
+            keys=self.keys is not None,
+        )
+
+    async def _found(self, texts: Sequence[str], asked: TranslateQuestion) -> Sequence[list[str]]:
+        """The translations of each text: the one that is kept, and others where they are wanted."""
+        if asked.format == "html":
+            return [[text] for text in await self._html(texts, self._how(asked))]
+        how = self._with_others(asked) if asked.alternatives else self._how(asked)
+        self._check(texts, how)
+        if not asked.alternatives:
+            return [[text] for text in await self.batcher.run(translate, texts, how)]
+        found: Sequence[list[str]] = await self.batcher.run(Alternatives(asked.alternatives + 1), texts, how)
+        return found
+
+    async def _html(self, sources: Sequence[str], how: How) -> list[str]:
+        documents = [Document(source) for source in sources]
+        plain = [text for document in documents for text in document.plain]
+        tagged = [text for document in documents for text in document.tagged]
+        self._check([*plain, *tagged], how)
+        found, linked = await asyncio.gather(
+            self.batcher.run(translate, plain, how), self.batcher.run(align, tagged, how)
+        )
+        texts, links = iter(found), iter(linked)
+        return [
+            document.written([next(texts) for _ in document.plain], [next(links) for _ in document.tagged])
+            for document in documents
+        ]
+
+    def _language(self, text: str, source: str) -> Guess:
+        """The language of a text: what was said, or what it looks like. In doubt it is the one that the model reads."""
+        if source != AUTO:
+            return Guess(source, 100.0)
+        likeliest = detect(text)[0]
+        if likeliest.confidence >= _SURE:
+            return likeliest
+        guesses = {guess.language: guess for guess in detect(text, self.pair)}
+        reads, writes = (guesses.get(code, Guess(code, 0.0)) for code in self.pair)
+        return writes if writes.confidence >= _SURE else reads
+
+    def _translates(self, source: str, target: str) -> bool:
+        """Whether there is anything to do, if it can be done."""
+        if source == target and source in self.pair:
+            return False
+        if (source, target) != self.pair:
+            asked, able = (" to ".join(map(name, pair)) for pair in ((source, target), self.pair))
+            raise UserError(f"{asked}: this server translates {able}")
+        return True
+
+    def _allow(self, key: str) -> None:
+        if self.keys:
+            self.keys.take(key)
+
+    def _how(self, choices: Choices) -> How:
+        """How to translate, if that is allowed."""
+        how = self.translator.how(**choices.given())
+        for what, count, most in (
+            ("steps", how.steps, self.limits.steps),
+            ("candidates (lengths × samples)", how.candidates, self.limits.candidates),
+        ):
+            if count > most:
+                raise UserError(f"{count} {what}: this server allows {most}")
+        return how
+
+    def _with_others(self, asked: TranslateQuestion) -> How:
+        """How to translate so that there are other candidates, too. The teacher has none."""
+        how = self._how(asked)
+        if how.method == "teacher" or how.candidates > 1:
+            return how
+        return replace(how, lengths=asked.alternatives + 1, rerank="teacher" if self.translator.teacher else "decoder")
+
+    def _check(self, texts: Sequence[str], how: How) -> None:
+        """Refuse what is too much for one request."""
+        self._check_characters(texts)
+        sentences = sum(max(1, len(split_line(text, lambda _: True).parts)) for text in texts)
+        if sentences > self.limits.sentences:
+            raise TooMuchError(f"{sentences} sentences: this server allows {self.limits.sentences}")
+        if work(texts, how) > self.limits.work:
+            raise TooMuchError("this is too much for one request: fewer characters, candidates or steps")
+        self.metrics.characters.inc(sum(map(len, texts)))
+
+    def _check_characters(self, texts: Sequence[str]) -> None:
+        characters = sum(map(len, texts))
+        if characters > self.limits.characters:
+            raise TooMuchError(f"{characters:,} characters: this server allows {self.limits.characters:,}")

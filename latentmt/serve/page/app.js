@@ -4,6 +4,7 @@ import { draw } from "./plot.js";
 
 const TYPING = 180;      // ms without a key before the server is asked
 const TRACED = 1200;     // characters whose refinement is shown
+const SURE = 0.9;        // a probability from which on a token is not shaded: trained with smoothed labels, few are surer
 const SEARCH = { lengths: 5, samples: 5 };
 const NAMES = { prior: "none", delta: "delta", score: "score", energy: "energy", teacher: "teacher" };
 const HINTS = {
@@ -12,6 +13,12 @@ const HINTS = {
   score: "a learned direction, no word decoded",
   energy: "downhill on a learned energy",
   teacher: "the autoregressive teacher, word after word, instead",
+};
+const JUDGES = {
+  teacher: "scored by the teacher: log-probability per token",
+  decoder: "scored by the decoder: log-probability per token, given the latent",
+  elbo: "scored by the evidence lower bound per token",
+  marginal: "scored by the marginal log-probability per token",
 };
 const EXAMPLES = {
   de: [
@@ -156,7 +163,10 @@ function showSteps() {
     const row = element("li");
     row.style.setProperty("--turn", step.number);
     const words = element("span", "words");
-    words.append(...step.tokens.map((token, place) => tokenButton(token, place, step)).filter(Boolean));
+    step.tokens.forEach((token, place) => {
+      const button = tokenButton(token, place, step);
+      if (button) words.append(/^\s/.test(token.text) ? " " : "", button);
+    });
     const facts = element("span", "facts");
     facts.append(element("b", "", per(step.probability)), element("i", "", milliseconds(step.milliseconds)));
     facts.title = step.number
@@ -176,9 +186,8 @@ function tokenButton(token, place, step) {
   button.dataset.place = place;
   button.dataset.step = step.number;
   button.tabIndex = -1;
-  button.classList.toggle("apart", /^\s/.test(token.text));
   button.classList.toggle("changed", token.changed);
-  button.style.setProperty("--unsure", (1 - token.probability).toFixed(3));
+  button.style.setProperty("--unsure", Math.max(0, (SURE - token.probability) / SURE).toFixed(3));
   button.setAttribute("aria-pressed", "false");
   button.setAttribute("aria-label", `${token.text.trim()}, ${per(token.probability)} sure${token.changed ? ", changed" : ""}`);
   button.title = `${per(token.probability)} sure`;
@@ -246,9 +255,10 @@ function showPlot(sentence, place, field) {
 function showCandidates() {
   const { candidates } = traced[chosen.sentence];
   $("candidates").hidden = candidates.length < 2;
+  $("judge").textContent = JUDGES[$("rerank").value] ?? "";
   const rows = candidates.slice(0, 8).map((candidate) => {
     const row = element("li", candidate.kept ? "kept" : "");
-    row.append(element("span", "score", candidate.score.toFixed(3)), element("span", "words", candidate.text));
+    row.append(element("span", "score", candidate.score.toFixed(3).replace("-", "−")), element("span", "words", candidate.text));
     if (candidate.kept) row.lastChild.append(element("span", "sr", " (kept)"));
     return row;
   });
@@ -308,7 +318,7 @@ function showControls() {
     return button;
   });
   $("examples").replaceChildren(...examples);
-  $("about").textContent = `${name(model.source)} to ${name(model.target)}; by itself it refines with ${model.default}. `;
+  $("about").textContent = `${name(model.source)} to ${name(model.target)}. Unless asked otherwise, the server translates with ${model.default}. `;
   if (!$("text").value) $("text").value = EXAMPLES[model.source]?.[0] ?? "";
 }
 

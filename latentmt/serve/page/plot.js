@@ -68,22 +68,16 @@ export function draw(drawing, sentence, place, field) {
   drawing.replaceChildren(...shapes);
 }
 
-/** What the token was: at the start, where it changed, and at the end. */
+/** What the token was at the start and at the end, away from each other. */
 function labels(points, sentence, place) {
-  const words = sentence.steps.map((step) => step.tokens[place].text.trim() || "·");
-  const last = points.length - 1;
-  const shown = [];
-  return words.flatMap((word, step) => {
-    const changed = step === 0 || words[step - 1] !== word;
-    if (!changed && step !== last) return [];
-    if (step === last && !changed && shown.length > 1) return [];
-    const [x, y] = points[step];
-    if (shown.some(([a, b]) => Math.abs(a - x) < 40 && Math.abs(b - y) < 14)) return [];
-    shown.push([x, y]);
-    const end = x > SIDE * 0.62;
-    const attributes = { x: number(x + (end ? -8 : 8)), y: number(y - 7), "text-anchor": end ? "end" : "start" };
-    const text = svg("text", attributes, "mark");
-    text.textContent = step ? `${word}` : `${word} (start)`;
-    return [text];
+  const words = [sentence.steps[0], sentence.steps.at(-1)].map((step) => step.tokens[place].text.trim() || "·");
+  const ends = [points[0], points.at(-1)];
+  const upper = ends[0][1] < ends[1][1] ? 0 : 1;
+  return ends.map(([x, y], index) => {
+    const left = x > SIDE / 2;
+    const attributes = { x: number(x + (left ? 6 : -6)), y: number(y + (index === upper ? -10 : 19)) };
+    const text = svg("text", { ...attributes, "text-anchor": left ? "end" : "start" }, "mark");
+    text.textContent = index ? words[1] : `${words[0]} (start)`;
+    return text;
   });
 }

@@ -54,9 +54,7 @@ class Keys:
         """Count a request, unless it is to be refused."""
         hashed = _hash(key)
         if hashed not in self._rates:
-            raise RefusedError(
-                "this server wants an API key (api_key)" if not key else "this API key is not known here"
-            )
+            raise RefusedError("this server wants an API key: api_key" if not key else "this API key is not known here")
         rate, now = self._rates[hashed], self._clock()
         if rate == math.inf:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Sequence
@@ -77,8 +78,10 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
-        raise UserError(f"{host}:{port}: {getattr(error, 'strerror', None) or error}") from None
+    except socket.gaierror as error:
+        raise UserError(f"{host}:{port}: {error.strerror}") from None
+    except OSError as error:
+        raise UserError(f"{host}:{port}: {os.strerror(error.errno or 0)}") from None
 
 
 def _address(listening: socket.socket) -> str:

@@ -150,34 +150,43 @@ class _Written:
         self._text, self._spans = text, spans
         self._word = self._place = 0
         self._spaced = True  # so is the beginning
+        self._owed = False
         self.out: list[str] = []
 
     def words(self, upto: int) -> None:
         """Write the words before this one."""
         if self._word < upto:
+            self._pay()
             self._upto(self._spans[upto - 1][1])
             self._word, self._spaced = upto, False
 
     def space(self) -> None:
         """Write the white space before the next word."""
         if self._word < len(self._spans):
-            self._spaced |= self._place < self._spans[self._word][0]
-            self._upto(self._spans[self._word][0])
+            self._pay()
+            start = self._spans[self._word][0]
+            self._spaced |= self._place < start
+            self._upto(start)
 
     def untouched(self, node: Node) -> None:
         """Write something that is left as it is, with white space where it had some, unless punctuation follows."""
-        if node.apart[0] and not self._spaced:
+        before, after = node.apart
+        if before and not self._spaced:
             self.out.append(" ")
-            if not node.apart[1]:
-                self._skip_space()
-        elif not node.apart[1]:
+        elif not (before or after):
             self.space()
-        self.out.append(node.opening)
-        self._spaced = False
-
-    def _skip_space(self) -> None:
-        if self._word < len(self._spans):
+        if not after and self._word < len(self._spans):
             self._place = self._spans[self._word][0]
+        self.out.append(node.opening)
+        self._spaced, self._owed = False, after
+
+    def _pay(self) -> None:
+        """Write the white space that was promised, if the text has none here, and a word follows."""
+        start = self._spans[self._word][0]
+        if self._owed and self._place == start and self._text[start].isalnum():
+            self.out.append(" ")
+            self._spaced = True
+        self._owed = False
 
     def _upto(self, place: int) -> None:
         self.out.append(html.escape(self._text[self._place : place], quote=False))

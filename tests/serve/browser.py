@@ -22,7 +22,7 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """A browser with one page. It reads its commands from file descriptor 3 and answers on 4, a zero byte after each."""
+    """A browser with one page. It reads commands from file descriptor 3 and answers on 4, a zero byte after each."""
 
     def __init__(self, program: str) -> None:
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -125,7 +125,10 @@ class Browser:
         """How large the window is, and what its owner prefers."""
         mobile = width < 600
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if mobile else 1.5,
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=2 if mobile else 1.5,
             mobile=mobile,
         )
         features = [

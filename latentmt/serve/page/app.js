@@ -62,14 +62,14 @@ async function ask(kind, path, body) {
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...body, api_key: $("key").value }),
   };
-  let answer;
+  let answer, found;
   try {
     answer = await fetch(path, { ...options, signal: control.signal });
+    found = await answer.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Problem("The server cannot be reached.", 0, 3);
   }
-  const found = await answer.json().catch(() => ({ error: "The answer could not be read." }));
   if (answer.ok) return found;
   throw new Problem(found.error, answer.status, Number(answer.headers.get("Retry-After")) || null);
 }
@@ -110,6 +110,7 @@ async function refresh() {
     return;
   }
   $("translation").classList.add("old");
+  $("refinement").setAttribute("aria-busy", true);
   const asked = { source: model.source, target: model.target, ...choices() };
   const start = performance.now();
   try {
@@ -135,6 +136,7 @@ async function retrace(text, asked) {
   chosen = { sentence: Math.min(chosen.sentence, Math.max(0, traced.length - 1)), token: null };
   $("refinement").hidden = !traced.length;
   if (traced.length) showSentences();
+  $("refinement").setAttribute("aria-busy", false);
 }
 
 // Showing.

@@ -1,0 +1,97 @@
+"""Servers are tried on an untrained model, with heads so large that every sentence and method has its own text."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from process import Running, Start
+
+from latentmt.bundle import BundleConfig, save_bundle
+from latentmt.data.normalise import TextRules
+from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
+from latentmt.infer.translator import Translator
+from latentmt.models.fields import FieldConfig
+from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.teacher import TeacherConfig
+
+SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
+LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
+CORPUS = [
+    "Ein kleiner Satz steht hier, und noch einer dort.",
+    "The small sentence is here, another one over there.",
+    "Wir haben 1100 Bücher gelesen!",
+    "Did they read 2200 books?",
+]
+BYTES = slice(4, 260)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of bundles: German to English, with a score and a teacher."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = train_tokenizer(CORPUS * 20, TokenizerConfig(vocabulary=440))
+    common: dict[str, Any] = {"languages": ("de", "en"), "rules": (TextRules(), TextRules())}
+    torch.manual_seed(6)
+
+    def save(config: BundleConfig, latent: str | None = None) -> str:
+        network = config.network(tokenizer.size)
+        with torch.no_grad():
+            if isinstance(network, LatentModel):
+                for head in (network.prior_head, network.posterior_head):
+                    head.weight[: LATENT.latent_dim].normal_(std=1.0)
+                    head.weight[LATENT.latent_dim :].normal_(std=0.1)
+                network.length_head.weight.normal_(std=1.5)
+                network.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+            elif config.kind == "score":
+                network.head.weight.normal_(std=0.8)  # type: ignore[union-attr,operator]
+            if config.kind in ("latent", "teacher"):
+                network.embedding.weight[BYTES] *= 0.1  # type: ignore[union-attr,index,operator]
+                network.decoder_stack.layers[0].cross_attention.out.weight.mul_(3)  # type: ignore[union-attr,index,operator]
+        return save_bundle(folder / config.kind, config, tokenizer, network.state_dict(), latent=latent).fingerprint
+
+    fingerprint = save(BundleConfig(**common, latent=LATENT))
+    save(BundleConfig(**common, latent=LATENT, field=FieldConfig(kind="score", **SIZE)), fingerprint)
+    save(BundleConfig(**common, teacher=TeacherConfig(**SIZE, encoder_layers=1)))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def translator(model: Path) -> Translator:
+    return Translator.load(model)
+
+
+@pytest.fixture(scope="session")
+def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
+    """Starts a server with options of the command."""
+
+    @contextlib.contextmanager
+    def started(*options: object) -> Iterator[Running]:
+        log = tmp_path_factory.mktemp("log") / "server"
+        command = [sys.executable, "-m", "latentmt", "serve", "--model", model, "--port", 0, "--device", "cpu"]
+        command += ["--threads", 1, *options]
+        with log.open("w") as file:
+            process = subprocess.Popen(list(map(str, command)), stderr=file, stdout=file, text=True)
+        try:
+            while not (found := re.search(r"http://\S+", log.read_text())):
+                assert process.poll() is None, log.read_text()
+            yield Running(found[0], process, log)
+        finally:
+            process.terminate()
+            process.wait(60)
+
+    return started
+
+
+@pytest.fixture(scope="session")
+def running(start: Start) -> Iterator[Running]:
+    """A server that many tests may ask."""
+    with start() as server:
+        yield server

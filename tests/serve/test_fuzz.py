@@ -1,0 +1,140 @@
+"""Everything that OpenAPI says may be asked, and much that it does not: the answer is always one that it describes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from process import Running
+from pydantic import TypeAdapter
+
+from latentmt.serve import questions
+
+FUZZ = settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+ANSWERS: dict[str, Any] = {
+    "/translate": questions.Translated,
+    "/trace": questions.Traced,
+    "/detect": list[questions.Detected],
+    "/languages": list[questions.Language],
+    "/model": questions.Model,
+}
+
+
+@pytest.fixture(scope="module")
+def client(running: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=running.address, timeout=60) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def api(client: httpx.Client) -> dict[str, Any]:
+    found: dict[str, Any] = client.get("/openapi.json").json()
+    return found
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def following(schema: dict[str, Any], api: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Values that a schema allows."""
+    if "$ref" in schema:
+        return following(api["components"]["schemas"][schema["$ref"].rpartition("/")[2]], api)
+    if "anyOf" in schema:
+        return st.one_of([following(one, api) for one in schema["anyOf"]])
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    match schema.get("type"):
+        case "string" if "pattern" in schema:
+            return st.from_regex(schema["pattern"], fullmatch=True)
+        case "string":
+            return st.text(max_size=40)
+        case "integer":
+            return st.integers(schema.get("minimum", -3), schema.get("maximum", 12))
+        case "array":
+            return st.lists(following(schema["items"], api), max_size=4)
+        case "null":
+            return st.none()
+        case "object":
+            fields = {name: following(one, api) for name, one in schema["properties"].items()}
+            needed = {name: fields.pop(name) for name in schema.get("required", ())}
+            return st.fixed_dictionaries(needed, optional=fields)
+    raise AssertionError(f"no values for {schema}")
+
+
+def described(api: dict[str, Any], path: str, answer: httpx.Response, method: str = "post") -> None:
+    assert str(answer.status_code) in api["paths"][path][method]["responses"], answer.text
+    if answer.status_code == 200:
+        TypeAdapter(ANSWERS[path]).validate_json(answer.content)
+    else:
+        assert list(answer.json()) == ["error"]
+        assert isinstance(answer.json()["error"], str)
+        assert "\n" not in answer.json()["error"]
+
+
+def question_of(api: dict[str, Any], path: str) -> dict[str, Any]:
+    schema: dict[str, Any] = api["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    return schema
+
+
+@pytest.mark.parametrize("path", ["/translate", "/trace", "/detect"])
+def test_what_openapi_allows(client: httpx.Client, api: dict[str, Any], path: str) -> None:
+    @FUZZ
+    @given(st.data(), st.booleans())
+    def fuzz(data: st.DataObject, form: bool) -> None:
+        body = data.draw(following(question_of(api, path), api))
+        if form:
+            fields = {name: value for name, value in body.items() if value is not None}
+            answer = client.post(path, data=fields)
+        else:
+            answer = client.post(path, json=body)
+        described(api, path, answer)
+
+    fuzz()
+
+
+@pytest.mark.parametrize("path", ["/translate", "/trace", "/detect"])
+def test_what_it_does_not(client: httpx.Client, api: dict[str, Any], path: str) -> None:
+    names = list(api["components"]["schemas"]["TranslateQuestion"]["properties"])
+    bodies = st.one_of(
+        st.dictionaries(st.sampled_from(names), anything, max_size=5).map(json.dumps).map(str.encode),
+        anything.map(json.dumps).map(str.encode),
+        st.binary(max_size=60),
+        st.dictionaries(st.sampled_from(names), st.text(max_size=9), max_size=4).map(urlencode).map(str.encode),
+        st.integers(1, 3000).map(lambda depth: b'{"q":' * depth),
+    )
+    types = st.sampled_from(
+        [
+            *(
+                "application/json",
+                "application/json; charset=latin-1",
+                "application/x-www-form-urlencoded",
+                "text/plain",
+            ),
+            *("multipart/form-data", "multipart/form-data; boundary=x", "application/problem+json", "\x7f", ""),
+        ]
+    )
+
+    @FUZZ
+    @given(bodies, types)
+    def fuzz(body: bytes, kind: str) -> None:
+        described(api, path, client.post(path, content=body, headers={"Content-Type": kind}))
+
+    fuzz()
+
+
+def test_the_rest(client: httpx.Client, api: dict[str, Any]) -> None:
+    for path in ("/languages", "/model"):
+        described(api, path, client.get(path), "get")
+    assert set(api["paths"]) == {*ANSWERS, "/healthz", "/readyz", "/metrics"}

@@ -69,7 +69,7 @@ def make_app(service: Service, cors: Sequence[str] = (), verbose: bool = False) 
         docs_url=None,
         redoc_url=None,
     )
-    app.add_middleware(Guard, limits=service.limits, metrics=service.metrics, verbose=verbose)
+    app.add_middleware(Guard, limits=service.limits, metrics=service.metrics, batcher=service.batcher, verbose=verbose)
     if cors:
         app.add_middleware(CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=["*"])
     _add_errors(app)

@@ -71,13 +71,17 @@ class Batcher:
         """Whether another request would be refused."""
         return len(self._waiting) >= self._limits.waiting or self._work >= self._limits.work
 
+    def busy(self) -> BusyError:
+        """What to say then."""
+        return BusyError(max(1, math.ceil(self._work / self._speed)))
+
     async def run(self, do: Do, texts: Sequence[str], how: How) -> Sequence[Any]:
         """What is done with these texts, in a moment. Cancelled, the request gives up its place."""
         if not texts:
             return []
         size = work(texts, how)
         if len(self._waiting) >= self._limits.waiting or (self._waiting and self._work + size > self._limits.work):
-            raise BusyError(max(1, math.ceil(self._work / self._speed)))
+            raise self.busy()
         job = _Job(do, how, texts, size, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         self._changed(size)

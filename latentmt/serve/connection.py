@@ -45,7 +45,7 @@ class Connection(H11Protocol):
         if not self._idle:
             self._head_is_there()
             if self._stopping:
-                self.cycle.keep_alive = False
+                self._last_answer()
 
     def send_400_response(self, msg: str) -> None:
         """Say what is wrong, unless an answer is under way already."""
@@ -65,10 +65,18 @@ class Connection(H11Protocol):
     def shutdown(self) -> None:
         """Close as soon as nothing is under way."""
         if self._idle and not self._stopping:
-            self._stopping = True
             self.loop.call_later(_GRACE, self.shutdown)
+        elif not self._idle:
+            self._last_answer()
         elif not self.transport.is_closing():
             super().shutdown()
+        self._stopping = True
+
+    def _last_answer(self) -> None:
+        """Close after the answer that is under way, and say so in it."""
+        if self.cycle.keep_alive:
+            self.cycle.keep_alive = False
+            self.cycle.default_headers = [*self.cycle.default_headers, (b"connection", b"close")]
 
     @property
     def _idle(self) -> bool:

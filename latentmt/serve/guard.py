@@ -10,15 +10,19 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Sequence
 
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from latentmt.serve.batcher import Batcher
 from latentmt.serve.limits import Limits
 from latentmt.serve.metrics import Metrics
 
 _log = logging.getLogger("latentmt.serve")
 
+_WORK = ("/translate", "/trace")
+"""Where there is something to do."""
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -29,8 +33,8 @@ _HEADERS = [
 class Guard:
     """An application, guarded."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, verbose: bool = False) -> None:
-        self._app, self._limits, self._metrics, self._verbose = app, limits, metrics, verbose
+    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, batcher: Batcher, verbose: bool = False) -> None:
+        self._app, self._limits, self._metrics, self._batcher, self._verbose = app, limits, metrics, batcher, verbose
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,12 +52,17 @@ class Guard:
             await send(message)
 
         try:
-            await self._app(scope, _Limited(receive, self._limits).receive, sent)
+            if scope["path"] in _WORK and self._batcher.full:  # said at once: there is no time to read what is asked
+                busy = self._batcher.busy()
+                await _refuse(sent, 429, str(busy), [(b"retry-after", b"%d" % busy.seconds)])
+            else:
+                await self._app(scope, _Limited(receive, self._limits).receive, sent)
         except Exception as error:
             _log.error("%s while answering", type(error).__name__, exc_info=error if self._verbose else None)
             if not status:
-                await _internal(sent)
-        endpoint = getattr(scope.get("route"), "path", None) or "other"
+                await _refuse(sent, 500, "something went wrong in the server")
+        path = scope["path"] if scope["path"] in _WORK else None
+        endpoint = getattr(scope.get("route"), "path", path) or "other"
         self._metrics.requests.labels(endpoint, status).inc()
         self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - start)
 
@@ -82,7 +91,8 @@ class _Limited:
         return message
 
 
-async def _internal(send: Send) -> None:
-    body = json.dumps({"error": "something went wrong in the server"}).encode()
-    await send({"type": "http.response.start", "status": 500, "headers": [(b"content-type", b"application/json")]})
+async def _refuse(send: Send, status: int, message: str, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    body = json.dumps({"error": message}).encode()
+    always = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": [*always, *headers]})
     await send({"type": "http.response.body", "body": body})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,10 @@ from latentmt.serve.languages import detect
 from latentmt.serve.limits import Limits
 from latentmt.serve.service import Service
 
+_SWITCH = 0.0005
+"""Seconds for which a thread that translates may keep waiting the one that listens; Python's choice is ten times it."""
+_BACKLOG = 2048
+"""Connections that may wait to be accepted."""
 _LEAVE = 5.0
 """Seconds beyond a request's own that the server waits for the last answers."""
 
@@ -68,6 +73,7 @@ def serve(serving: Serving) -> None:
     languages = " → ".join(language.name for language in service.languages())
     say(f"{languages} at {_address(listening)}")
     server = uvicorn.Server(config)
+    sys.setswitchinterval(_SWITCH)
     # uvicorn repeats the signal that stopped it when all is done; it has served its purpose by then.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
@@ -76,8 +82,13 @@ def serve(serving: Serving) -> None:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # The protocol is named, or asyncio would not know it for TCP, and leave answers waiting for acknowledgements.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+        return listening
     except socket.gaierror as error:
         raise UserError(f"{host}:{port}: {error.strerror}") from None
     except OSError as error:

@@ -22,7 +22,9 @@ function type(schema) {
 }
 
 function table(schema) {
+  const needed = resolved(schema)?.required ?? [];
   const fields = Object.entries(resolved(schema)?.properties ?? {});
+  fields.sort(([one], [other]) => needed.includes(other) - needed.includes(one));
   if (!fields.length) return element("p", type(schema));
   const made = element("table");
   const head = made.createTHead().insertRow();
@@ -30,11 +32,19 @@ function table(schema) {
   const body = made.createTBody();
   for (const [name, field] of fields) {
     const row = body.insertRow();
-    row.insertCell().append(element("code", name + (resolved(schema).required?.includes(name) ? " *" : "")));
+    row.insertCell().append(element("code", name + (needed.includes(name) ? " *" : "")));
     row.insertCell().textContent = type(field);
     row.insertCell().textContent = field.description ?? "";
   }
   return made;
+}
+
+/** The names of the schemas that one refers to, and those that these refer to. */
+function within(schema, seen = new Set()) {
+  for (const [, name] of JSON.stringify(resolved(schema) ?? {}).matchAll(/#\/components\/schemas\/(\w+)/g)) {
+    if (!seen.has(name)) within(api.components.schemas[name], seen.add(name));
+  }
+  return seen;
 }
 
 function operation(path, verb, about) {
@@ -58,6 +68,7 @@ function operation(path, verb, about) {
   if (answer) {
     const inner = answer.type === "array" ? answer.items : answer;
     article.append(element("h3", answer.type === "array" ? "Answered, a list of" : "Answered"), table(inner));
+    for (const name of within(inner)) article.append(element("h3", name), table(api.components.schemas[name]));
   }
   const problems = Object.entries(about.responses).filter(([status]) => Number(status) >= 400);
   if (problems.length) {

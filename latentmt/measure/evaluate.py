@@ -19,7 +19,6 @@ from latentmt.data.text import all_text, read_lines
 from latentmt.display import Counting, table
 from latentmt.errors import UserError
 from latentmt.files import make_folder, sha256, write_atomically
-from latentmt.infer.engine import BATCH_TOKENS
 from latentmt.infer.how import How, Method, Rerank
 from latentmt.infer.translator import Translation, Translator
 from latentmt.measure.bootstrap import Comparison, paired_bootstrap
@@ -237,7 +236,7 @@ def _facts(translator: Translator, texts: EvalSet) -> dict[str, Any]:
         "device": str(translator.device),
         "dtype": str(next(network.parameters()).dtype).removeprefix("torch."),
         "graphed": translator.engine.graphed,
-        "batch": BATCH_TOKENS,
+        "batch": translator.engine.batch_tokens,
         "versions": {"latentmt": latentmt.__version__, "torch": str(torch.__version__)},
     }
 

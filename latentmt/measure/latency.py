@@ -27,7 +27,7 @@ from latentmt.data.text import all_text, read_lines
 from latentmt.display import say, table
 from latentmt.errors import UserError
 from latentmt.files import sha256, write_atomically
-from latentmt.infer.engine import BATCH_TOKENS, Engine
+from latentmt.infer.engine import Engine
 from latentmt.infer.graphs import compiles
 from latentmt.infer.how import How, Rerank
 from latentmt.infer.translator import Translator
@@ -190,7 +190,7 @@ def measure_speed(
         torch=str(torch.__version__),
         latentmt=latentmt.__version__,
         models=translator.fingerprints,
-        batch_tokens=BATCH_TOKENS,
+        batch_tokens=translator.engine.batch_tokens,
         baseline=str(baseline),
         results=results,
         crossovers=list(crossovers(results)) if batches else [],

@@ -33,7 +33,8 @@ class Limits:
     """Of a sentence."""
     steps: int = 32
     batch: int = 1024
-    """Tokens translated together, as `work` counts them. One request is never split."""
+    """Tokens translated together, as `work` counts them; one request is never split. Enough for a CPU: more would
+    only make everybody wait longer."""
     waiting: int = 128
     """Requests that may wait."""
     work: int = 50_000

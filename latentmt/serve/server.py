@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import uvicorn
@@ -24,6 +24,8 @@ from latentmt.serve.service import Service
 
 _SWITCH = 0.0005
 """Seconds for which a thread that translates may keep waiting the one that listens; Python's choice is ten times it."""
+_GPU_BATCH = 4096
+"""Tokens translated together on a GPU."""
 _BACKLOG = 2048
 """Connections that may wait to be accepted."""
 _LEAVE = 5.0
@@ -58,7 +60,9 @@ def serve(serving: Serving) -> None:
         translator.warmup(compiled=False)
         translator.translate("Warm.")
     detect("Warm.")
-    service = Service(translators * serving.workers, serving.limits, serving.keys)
+    on_gpu = any(device.type == "cuda" for device in serving.devices)
+    limits = replace(serving.limits, batch=_GPU_BATCH) if on_gpu else serving.limits
+    service = Service(translators * serving.workers, limits, serving.keys)
     app = make_app(service, serving.cors, serving.verbose)
     protocol = type("ImpatientConnection", (Connection,), {"patience": serving.limits.reading})
     config = uvicorn.Config(

@@ -464,7 +464,7 @@ def test_a_seed_names_the_same_candidates_for_any_batch(
     how, other = (How("score", 1, lengths=2, samples=4, rerank=rerank, seed=seed) for seed in (5, 6))
     expected = candidates(networks, how)
     for tokens in (1, 100, 200):
-        monkeypatch.setattr(engine_module, "BATCH_TOKENS", tokens)
+        monkeypatch.setattr(engine_module, "CPU_BATCH_TOKENS", tokens)
         assert candidates(networks, how) == expected
     assert [candidates(networks, how, [sentence])[0] for sentence in SOURCES] == expected
     assert candidates(networks, how, SOURCES[::-1]) == expected[::-1]

@@ -24,7 +24,6 @@ from latentmt.cli import app
 from latentmt.data.normalise import TextRules
 from latentmt.errors import UserError
 from latentmt.files import sha256
-from latentmt.infer.engine import BATCH_TOKENS
 from latentmt.infer.how import How
 from latentmt.infer.translator import Translation, Translator
 from latentmt.measure import evaluate as module
@@ -153,7 +152,7 @@ def test_all_it_takes_to_repeat_a_number(translator: Translator, texts: EvalSet,
             "device": "cpu",
             "dtype": "float32",
             "graphed": False,
-            "batch": BATCH_TOKENS,
+            "batch": translator.engine.batch_tokens,
             "versions": {"latentmt": latentmt.__version__, "torch": torch.__version__},
             "lines_at_once": module.TOGETHER // how.candidates,
         }

@@ -12,6 +12,7 @@ import io
 import random
 import re
 import string
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,7 @@ class TokenizerConfig(Section):
 
 
 # '▁' ↔ ESC 1 and ESC ↔ ESC 0, ESC being a private-use character: one-to-one for every text.
-_ESCAPE_CHARACTER = "\ue000"
-_ESCAPE = {_ESCAPE_CHARACTER: "\ue0000", "▁": "\ue0001"}
+_ESCAPE = {"\ue000": "\ue0000", "▁": "\ue0001"}
 _UNESCAPE = {escaped: plain for plain, escaped in _ESCAPE.items()}
 _ESCAPABLE, _ESCAPED = re.compile("[\ue000▁]"), re.compile("\ue000[01]")
 
@@ -106,9 +106,12 @@ class Tokenizer:
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """The text of each sentence; special pieces have none."""
-        pieces = [[id_ for id_ in map(int, sentence) if id_ not in SPECIAL] for sentence in sentences]
-        texts = [self._processor.decode(sentence) for sentence in pieces]
-        return [_ESCAPED.sub(lambda match: _UNESCAPE[match[0]], text) for text in texts]
+        return [_ESCAPED.sub(lambda match: _UNESCAPE[match[0]], self._decoded(sentence)) for sentence in sentences]
+
+    def _decoded(self, sentence: Sequence[int]) -> str:
+        """The text that the vocabulary has for it, escaped."""
+        text: str = self._processor.decode([id_ for id_ in map(int, sentence) if id_ not in SPECIAL])
+        return text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The ids as SentencePiece writes them, for people to look at."""
@@ -125,9 +128,10 @@ class Tokenizer:
             if byte := _BYTE.fullmatch(piece):
                 place += not 0x80 <= int(byte[1], 16) < 0xC0
             elif id_ not in SPECIAL:
-                place = start + sum(character != _ESCAPE_CHARACTER for character in piece.removeprefix("▁"))
+                place = start + len(piece.removeprefix("▁"))
             spans.append((min(start, place), place))
-        return spans
+        escapes = [match.start() for match in _ESCAPED.finditer(self._decoded(ids))]
+        return [(start - bisect_left(escapes, start), end - bisect_left(escapes, end)) for start, end in spans]
 
 
 def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig) -> Tokenizer:

@@ -35,10 +35,10 @@ from latentmt.nn.positions import MAX_POSITIONS
 T = TypeVar("T")
 
 BATCH_TOKENS = 4096
-"""Source tokens translated together on a GPU, padding and candidates counted."""
+"""Source tokens translated together, padding and candidates counted."""
 CPU_BATCH_TOKENS = 256
-"""The same for each core of a CPU that translates: more brings nothing but padding. Of 32 TED sentences, with the preset
-`small`, a core translates 64 a second like this, and 37 all at once."""
+"""The same in a search, for each core of a CPU that searches: more brings nothing but padding. Of 32 TED sentences,
+with the preset `small`, a core translates 64 a second like this, and 37 all at once. (The teacher prefers many.)"""
 RECORDED_TOKENS = 2048
 """How many of those are worth a recording."""
 
@@ -68,7 +68,7 @@ class Engine:
 
     @property
     def batch_tokens(self) -> int:
-        """Source tokens translated together here, padding and candidates counted."""
+        """Source tokens that are searched together here, padding and candidates counted."""
         return BATCH_TOKENS if self.device.type == "cuda" else CPU_BATCH_TOKENS * torch.get_num_threads()
 
     def best(self, sentences: Sequence[Sequence[int]], how: How) -> list[Candidate]:
@@ -129,7 +129,8 @@ class Engine:
         """What is wanted of each sentence, from batches of similar length."""
         results: dict[int, T] = {}
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
-        for group in padded_batches(lengths, max(1, self.batch_tokens // max(how.candidates, how.beam // 4))):
+        budget = BATCH_TOKENS if how.method == "teacher" else self.batch_tokens
+        for group in padded_batches(lengths, max(1, budget // max(how.candidates, how.beam // 4))):
             some = [sentences[index] for index in group]
             with self.turn:
                 if how.method == "teacher":

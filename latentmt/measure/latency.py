@@ -90,7 +90,7 @@ class Report:
     models: dict[str, str]
     """Their fingerprints."""
     batch_tokens: int
-    """Padded source tokens, candidates counted, above which the engine cuts a batch into several."""
+    """Padded source tokens, candidates counted, above which the engine cuts a batch of a search into several."""
     baseline: str
     """The way that speed-ups are relative to, in the same form."""
     results: list[Speed]

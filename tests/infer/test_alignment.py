@@ -1,0 +1,201 @@
+"""Which characters of a translation come from which, and what a page draws of a trace."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from latentmt.data.normalise import TextRules, normalise, origins
+from latentmt.data.tokenizer import EOS, Tokenizer, TokenizerConfig, train_tokenizer
+from latentmt.data.tokens import Tokens
+from latentmt.infer.alignment import align
+from latentmt.infer.plane import Plane
+from latentmt.infer.refine import net_field
+from latentmt.infer.search import Networks
+from latentmt.infer.trace import field_around
+from latentmt.infer.translator import Translator
+from latentmt.models.fields import FieldConfig, make_field
+from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.nn.attention import CrossAttention, attention_bias
+
+SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 2, "heads": 2, "dropout": 0.0}
+CORPUS = ["Ein kleiner Satz steht hier.", "The small sentence is here.", "Wir haben 1100 Bücher gelesen!"]
+RULES = (TextRules(lowercase=True), TextRules())
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train_tokenizer(CORPUS * 20, TokenizerConfig(vocabulary=420))
+
+
+def make(tokenizer: Tokenizer, dim: int = 5) -> Translator:
+    torch.manual_seed(4)
+    config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=dim)
+    score = make_field(FieldConfig(**SIZE, kind="score"), config).double().eval()
+    model = LatentModel(config, tokenizer.size)
+    with torch.no_grad():
+        score.head.weight.normal_(std=0.8)  # type: ignore[union-attr]
+        model.length_head.bias.copy_(-3.0 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 1).abs())
+    return Translator(
+        tokenizer,
+        RULES,
+        latent=model.double().eval(),
+        fields={"score": score},
+        teacher=Teacher(TeacherConfig(**SIZE, encoder_layers=1), tokenizer.size).double().eval(),
+    )
+
+
+@pytest.fixture(scope="module")
+def translator(tokenizer: Tokenizer) -> Translator:
+    return make(tokenizer)
+
+
+texts = st.text(
+    st.sampled_from("ab äßİŞ ▁\ue000\n\t\u00a0\u00ad字e\u0301Σ.") | st.characters(exclude_categories=["Cs"]),
+    max_size=25,
+)
+
+
+@given(texts)
+@settings(max_examples=300, deadline=None)
+def test_every_normalised_character_has_an_origin(text: str) -> None:
+    for rules in (TextRules(), TextRules(lowercase=True), TextRules(language_rules="romanian")):
+        found = origins(text, rules)
+        assert len(found) == len(normalise(text, rules))
+        assert found == sorted(found)
+        assert all(0 <= place < len(text) for place in found)
+    plain = origins("Ein  Satz", TextRules())
+    assert plain == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+@given(text=texts)
+@settings(max_examples=300, deadline=None)
+def test_pieces_lie_where_their_text_is(tokenizer: Tokenizer, text: str) -> None:
+    text = normalise(text, TextRules())
+    ids = tokenizer.encode([text])[0]
+    spans = tokenizer.spans(ids)
+    assert tokenizer.decode([ids]) == [text]
+    assert len(spans) == len(ids)
+    assert spans[-1] == (len(text), len(text))
+    for (start, end), piece in zip(spans, tokenizer.pieces(ids), strict=True):
+        if not {"\ue000", "▁"} & set(text) and not piece.startswith("<"):
+            assert text[start:end] == piece.removeprefix("▁")
+    covered = {place for start, end in spans for place in range(start, end)}
+    assert {place for place, character in enumerate(text) if character != " "} <= covered
+
+
+def test_where_tokens_look_is_what_they_gather_by() -> None:
+    torch.manual_seed(1)
+    attention, norm = CrossAttention(16, 2).double(), torch.nn.LayerNorm(16).double()
+    x, keys_values = torch.randn(2, 3, 16).double(), torch.randn(2, 2, 2, 4, 8).double()
+    segment = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+    bias = attention_bias(torch.ones(2, 3, dtype=torch.long), segment, torch.float64)
+    weights = attention.looks(x, keys_values, bias, norm)
+    gathered = (weights @ keys_values[1]).transpose(1, 2).flatten(2)
+    expected = attention(x, keys_values, bias, norm, torch.nn.Dropout(0.0))
+    torch.testing.assert_close(x + attention.out(gathered), expected)
+    assert weights[0, :, :, 3].abs().max() == 0
+
+
+def test_an_alignment_is_the_same_in_any_batch(translator: Translator) -> None:
+    sources = translator.tokenizer.encode(["ein satz", "wir haben viele bücher gelesen", "hier"])
+    targets = [ids[:-1] for ids in translator.tokenizer.encode(["The small one", "is", ""])]
+    for networks in (
+        translator.engine.networks,
+        Networks(None, {}, translator.teacher, translator.engine.networks.repeatable),
+    ):
+        together = align(networks, sources, targets)
+        for source, target, weights in zip(sources, targets, together, strict=True):
+            assert weights.shape == (len(target), len(source) - 1)
+            torch.testing.assert_close(weights.sum(1), torch.ones(len(target)))
+            torch.testing.assert_close(align(networks, [source], [target])[0], weights)
+    model = translator.latent
+    assert model
+    source, target = Tokens.padded(sources[:1]), Tokens.padded([[*targets[0], EOS]])
+    encoded, looks = model.encode(source), list[torch.Tensor]()
+    z = model.posterior(target, model.posterior_stack.remember(encoded)).mean
+    model.decode(z, target.layout, model.decoder_stack.remember(encoded), looks)
+    mean = torch.stack(looks).mean((0, 2))[0, :-1, :-1].float() ** 2
+    torch.testing.assert_close(
+        align(translator.engine.networks, sources[:1], targets[:1])[0], mean / mean.sum(1, keepdim=True)
+    )
+
+
+@pytest.mark.parametrize("method", ["score", "teacher"])
+def test_links_are_about_the_text_and_its_translation(translator: Translator, method: str) -> None:
+    text = "  Ein KLEINER  Satz. \u00ad Und ein\nzweiter, 字 ▁ hier! "
+    how = translator.how(method=method)
+    ((aligned), nothing) = translator.aligned([text, " \n"], how)
+    assert aligned.text == translator.translate(text, method=method)
+    assert (nothing.text, nothing.links) == (" \n", [])
+    assert aligned.links
+    sentence_ends = [len(part) for part in text.split("Und")]
+    for link in aligned.links:
+        source, target = text[slice(*link.source)], aligned.text[slice(*link.target)]
+        assert source.strip() == source != ""
+        assert target != ""
+        assert 0 < link.weight <= 1
+    first = [link for link in aligned.links if link.source[1] <= sentence_ends[0]]
+    assert first
+    assert max(link.target[1] for link in first) < max(link.target[1] for link in aligned.links)
+    assert translator.aligned([], how) == []
+
+
+def test_alternatives_begin_with_what_is_kept(translator: Translator) -> None:
+    how = translator.how(method="score", lengths=4, samples=2, rerank="decoder")
+    both = "Ein Satz. Noch einer!"
+    (found, nothing) = translator.alternatives([both, ""], how, 4)
+    assert nothing == [""]
+    assert 1 < len(found) <= 4
+    assert len(set(found)) == len(found)
+    assert found[0] == translator.translations([both], how)[0].text
+    ((candidates, best),) = translator.engine.all(translator.sentences("Ein Satz."), how)
+    order = sorted(range(8), key=lambda number: (number != best, -candidates[number].score))
+    expected = list(dict.fromkeys(translator.texts([candidates[number].readable for number in order])))
+    assert translator.alternatives(["Ein Satz."], how, 100) == [expected]
+
+
+def test_a_plane_holds_what_moved(tokenizer: Tokenizer, translator: Translator) -> None:
+    (trace,) = translator.trace("Ein kleiner Satz", steps=3)
+    plane = Plane.of(trace)
+    torch.testing.assert_close(plane.axes @ plane.axes.T, torch.eye(2).double())
+    z = torch.tensor([step.z for step in trace.steps], dtype=torch.float64)
+    moves = (z[1:] - z[0]).flatten(0, 1)
+    seen = plane.flat(moves).square().sum() / moves.square().sum()
+    assert plane.seen == pytest.approx(float(seen))
+    sizes = torch.linalg.svdvals(moves).square()
+    assert plane.seen == pytest.approx(float(sizes[:2].sum() / sizes.sum()))  # no plane holds more
+    points = torch.tensor([[0.5, -1.0], [2.0, 3.0]]).double()
+    lifted = plane.lifted(points, z[0, 1])
+    torch.testing.assert_close(plane.flat(lifted), points)
+    off = (lifted - z[0, 1]) - (points - plane.flat(z[0, 1])) @ plane.axes
+    assert off.abs().max() < 1e-12
+    (still,) = translator.trace("Ein kleiner Satz", method="prior")
+    assert 0 < Plane.of(still).seen <= 1
+    (flat,) = make(tokenizer, dim=2).trace("Ein Satz", steps=1)
+    assert Plane.of(flat).seen == 1.0
+    assert Plane.of(flat).axes.tolist() == [[1, 0], [0, 1]]
+
+
+def test_the_field_around_a_token_is_where_it_would_be_moved(translator: Translator) -> None:
+    how = translator.how(steps=2)
+    (trace,) = translator.traces("Ein kleiner Satz", how)
+    end = torch.tensor(trace.steps[-1].z, dtype=torch.float64)
+    points = torch.stack([end[1], end[1] + 0.5, end[0]])
+    moves = field_around(translator.engine, trace, how, 1, points)
+    assert translator.latent
+    source = translator.latent.encode(Tokens.padded([trace.source]))
+    for point, move in zip(points, moves, strict=True):
+        z = end.clone()
+        z[1] = point
+        layout = Tokens.padded([[EOS] * len(z)]).layout
+        expected = net_field(translator.fields["score"], source, layout)(z[None])[0, 1]
+        torch.testing.assert_close(move, expected)
+    assert not field_around(translator.engine, trace, translator.how(method="prior"), 1, points).any()
+    assert all(step.milliseconds > 0 and math.isfinite(step.milliseconds) for step in trace.steps)

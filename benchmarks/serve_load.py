@@ -91,7 +91,7 @@ class Client:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, text: str) -> int:
-        """The status of a translation; 0 where the connection was closed without an answer."""
+        """The status of a translation; 0 where the connection was closed, or time went by, without an answer."""
         body = json.dumps({"q": text, "source": "de", "target": "en"}).encode()
         head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         return await self.send(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -107,7 +107,7 @@ class Client:
                 await writer.drain()
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))  # type: ignore[index]
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
             await self.close()
             return 0
         if b"connection: close" in head:
@@ -118,10 +118,6 @@ class Client:
         if self._streams:
             self._streams[1].close()
             self._streams = None
-
-    @property
-    def open(self) -> bool:
-        return self._streams is not None
 
 
 @dataclass

@@ -39,7 +39,7 @@ class Step:
     """The likeliest token at each place, EOS among them."""
     log_probs: list[float]
     """log p(y_t|z,x) of each of these tokens."""
-    milliseconds: float = field(compare=False)
+    milliseconds: float = field(default=0.0, compare=False)
     """How long it took to come here from the step before; the first one is encoding, length and prior."""
 
 

@@ -40,14 +40,14 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status = time.perf_counter(), 0
+        start, status, body = time.perf_counter(), 0, _Body(receive, self._limits)
 
         async def sent(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", []), *_HEADERS]
-                if status in (408, 413):  # the rest of the body is not wanted
+                if status in (400, 408, 413) and not body.whole:  # the rest of it is not wanted
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
@@ -56,7 +56,7 @@ class Guard:
                 busy = self._batcher.busy()
                 await _refuse(sent, 429, str(busy), [(b"retry-after", b"%d" % busy.seconds)])
             else:
-                await self._app(scope, _Limited(receive, self._limits).receive, sent)
+                await self._app(scope, body.receive, sent)
         except Exception as error:
             _log.error("%s while answering", type(error).__name__, exc_info=error if self._verbose else None)
             if not status:
@@ -67,17 +67,18 @@ class Guard:
         self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - start)
 
 
-class _Limited:
+class _Body:
     """A request's body, which must not be too long, nor take too long."""
 
     def __init__(self, receive: Receive, limits: Limits) -> None:
         self._receive, self._limits = receive, limits
         self._bytes = 0
         self._until = time.monotonic() + limits.reading
-        self._whole = False
+        self.whole = False
+        """Whether all of it is there."""
 
     async def receive(self) -> Message:
-        if self._whole:
+        if self.whole:
             return await self._receive()
         try:
             async with asyncio.timeout(max(0.0, self._until - time.monotonic())):
@@ -85,7 +86,7 @@ class _Limited:
         except TimeoutError:
             raise HTTPException(408, "the request took too long to arrive") from None
         self._bytes += len(message.get("body", b""))
-        self._whole = not message.get("more_body", False)
+        self.whole = not message.get("more_body", False)
         if self._bytes > self._limits.bytes:
             raise HTTPException(413, f"the request is larger than {self._limits.bytes:,} bytes")
         return message

@@ -36,8 +36,8 @@ class TranslateQuestion(Choices):
     """Texts to translate."""
 
     q: Annotated[str | list[str], Field(description="A text, or several.", examples=["Das ist ein Haus."])]
-    source: Annotated[str, Field(description="A language's code, or `auto`. Default: the model's.")] = ""
-    target: Annotated[str, Field(description="A language's code. Default: the model's.")] = ""
+    source: Annotated[str, Field(max_length=35, description="A language's code, or `auto`. Default: the model's.")] = ""
+    target: Annotated[str, Field(max_length=35, description="A language's code. Default: the model's.")] = ""
     format: Annotated[str, Field(description="`text` or `html`.", pattern="^(text|html)$")] = "text"
     alternatives: Annotated[int, Field(ge=0, le=10, description="Other translations that are wanted, too.")] = 0
     api_key: ApiKey = ""

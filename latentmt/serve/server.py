@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sys
@@ -54,7 +53,11 @@ def serve(serving: Serving) -> None:
     """Serve until SIGTERM or SIGINT; answer what was accepted before; then return."""
     if serving.workers < 1:
         raise UserError(f"workers {serving.workers}: expected at least 1")
-    listening = _listen(serving.host, serving.port)
+    with _listen(serving.host, serving.port) as listening:
+        _serve(serving, listening)
+
+
+def _serve(serving: Serving, listening: socket.socket) -> None:
     translators = [Translator.load(serving.model, device, serving.threads) for device in serving.devices]
     for translator in translators:
         translator.warmup(compiled=False)
@@ -75,28 +78,40 @@ def serve(serving: Serving) -> None:
         timeout_graceful_shutdown=round(serving.limits.seconds + _LEAVE),
     )
     languages = " → ".join(language.name for language in service.languages())
-    say(f"{languages} at {_address(listening)}")
-    server = uvicorn.Server(config)
     sys.setswitchinterval(_SWITCH)
-    # uvicorn repeats the signal that stopped it when all is done; it has served its purpose by then.
+    # When all is done, uvicorn repeats the signal that stopped it.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
-    server.run([listening])
+        signal.signal(number, lambda *_: sys.exit(0))
+    _Announced(config, f"{languages} at {_address(listening)}").run([listening])
+
+
+class _Announced(uvicorn.Server):
+    """Says something once it listens, and can be stopped."""
+
+    def __init__(self, config: uvicorn.Config, message: str) -> None:
+        super().__init__(config)
+        self._message = message
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        say(self._message)
 
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # The protocol is named, or asyncio would not know it for TCP, and leave answers waiting for acknowledgements.
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    except socket.gaierror as error:
+        raise UserError(f"{host}:{port}: {error.strerror}") from None
+    # The protocol is named, or asyncio would not know it for TCP, and leave answers waiting for acknowledgements.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(_BACKLOG)
-        return listening
-    except socket.gaierror as error:
-        raise UserError(f"{host}:{port}: {error.strerror}") from None
     except OSError as error:
-        raise UserError(f"{host}:{port}: {os.strerror(error.errno or 0)}") from None
+        listening.close()
+        raise UserError(f"{host}:{port}: {error.strerror}") from None
+    return listening
 
 
 def _address(listening: socket.socket) -> str:

@@ -138,18 +138,14 @@ class Service:
         return found
 
     async def _html(self, sources: Sequence[str], how: How) -> list[str]:
-        documents = [Document(source) for source in sources]
+        documents = await asyncio.to_thread(lambda: [Document(source) for source in sources])
         plain = [text for document in documents for text in document.plain]
         tagged = [text for document in documents for text in document.tagged]
         self._check([*plain, *tagged], how)
         found, linked = await asyncio.gather(
             self.batcher.run(translate, plain, how), self.batcher.run(align, tagged, how)
         )
-        texts, links = iter(found), iter(linked)
-        return [
-            document.written([next(texts) for _ in document.plain], [next(links) for _ in document.tagged])
-            for document in documents
-        ]
+        return await asyncio.to_thread(_written, documents, found, linked)
 
     def _language(self, text: str, source: str) -> Guess:
         """The language of a text: what was said, or what it looks like. In doubt it is the one that the model reads."""
@@ -191,7 +187,8 @@ class Service:
         how = self._how(asked)
         if how.method == "teacher" or how.candidates > 1:
             return how
-        return replace(how, lengths=asked.alternatives + 1, rerank="teacher" if self.translator.teacher else "decoder")
+        lengths = min(asked.alternatives + 1, self.limits.candidates)
+        return replace(how, lengths=lengths, rerank="teacher" if self.translator.teacher else "decoder")
 
     def _check(self, texts: Sequence[str], how: How) -> None:
         """Refuse what is too much for one request."""
@@ -207,3 +204,12 @@ class Service:
         characters = sum(map(len, texts))
         if characters > self.limits.characters:
             raise TooMuchError(f"{characters:,} characters: this server allows {self.limits.characters:,}")
+
+
+def _written(documents: Sequence[Document], texts: Sequence[str], aligned: Sequence[Aligned]) -> list[str]:
+    """Documents with their translations."""
+    plain, tagged = iter(texts), iter(aligned)
+    return [
+        document.written([next(plain) for _ in document.plain], [next(tagged) for _ in document.tagged])
+        for document in documents
+    ]

@@ -59,7 +59,7 @@ def following(schema: dict[str, Any], api: dict[str, Any]) -> st.SearchStrategy[
         case "string" if "pattern" in schema:
             return st.from_regex(schema["pattern"], fullmatch=True)
         case "string":
-            return st.text(max_size=40)
+            return st.text(max_size=schema.get("maxLength", 40))
         case "integer":
             return st.integers(schema.get("minimum", -3), schema.get("maximum", 12))
         case "array":

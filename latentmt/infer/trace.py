@@ -19,7 +19,7 @@ from torch import Tensor
 
 from latentmt.data.batches import padded_batches
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.engine import BATCH_TOKENS, Engine
+from latentmt.infer.engine import Engine
 from latentmt.infer.found import Candidate, on_host
 from latentmt.infer.how import How
 from latentmt.infer.refine import decode_tokens
@@ -91,7 +91,7 @@ def targets_along(
         raise ValueError("one candidate that makes all of its steps is followed")
     found: dict[int, list[list[int]]] = {}
     lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
-    for group in padded_batches(lengths, BATCH_TOKENS):
+    for group in padded_batches(lengths, engine.batch_tokens):
         source = Tokens.padded([sentences[index] for index in group]).to(engine.device)
         with engine.turn:
             found |= zip(group.tolist(), _rows_along(engine, source, how, after), strict=True)

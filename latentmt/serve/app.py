@@ -192,7 +192,8 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _problem(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": message}, status, headers)
+    one_line = " ".join(message.split())  # what was asked may be quoted in it
+    return JSONResponse({"error": one_line}, status, headers)
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

@@ -153,6 +153,7 @@ def test_html(client: Client, translator: Translator) -> None:
         ({"q": TEXT, "lengths": 9, "samples": 9, "rerank": "elbo"}, "81 candidates (lengths × samples): this server"),
         ({"q": TEXT, "alternatives": 11}, "alternatives: input should be less than or equal to 10"),
         ({"q": TEXT, "source": "en", "target": "de"}, "English to German: this server translates German to English"),
+        ({"q": TEXT, "source": "x\ny", "target": "en"}, "x y to English: this server translates German to English"),
         ({"q": TEXT, "target": "xx"}, "German to xx"),
     ],
 )

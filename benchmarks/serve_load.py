@@ -9,7 +9,7 @@ status is 1 where it does not. The last line is JSON.
 - alone: every sentence is translated by a `Translator` in this process and over HTTP in turn, so that both meet the
   same machine; the difference of the medians is what the server adds.
 - load: as many clients as asked for, each with one request after another, for some seconds.
-- overload: many more clients than may wait, which come back at once when they are refused.
+- overload: many more clients than may wait, which come back in a fifth of a second when they are refused.
 - malformed: wrong types, huge bodies, invalid UTF-8 and JSON, deep nesting, nonsense for HTTP, connections that dawdle.
 - stop: SIGTERM under load; whoever has sent a request gets its answer.
 """
@@ -139,7 +139,7 @@ class Answers:
 
 
 async def load(port: int, texts: Sequence[str], clients: int, seconds: float, pause: float = 0.0) -> Answers:
-    """Clients that ask one thing after another for a while. `pause`: before asking again when refused."""
+    """Clients that ask one thing after another for a while. `pause`: about how long before asking again when refused."""
     answers, start = Answers(), time.perf_counter()
 
     async def client(number: int) -> None:
@@ -151,7 +151,7 @@ async def load(port: int, texts: Sequence[str], clients: int, seconds: float, pa
             if status == 200:
                 answers.times.append(time.perf_counter() - begin)
             elif pause:
-                await asyncio.sleep(pause)
+                await asyncio.sleep(pause * rng.uniform(0.5, 1.5))
         await one.close()
 
     await asyncio.gather(*(client(number) for number in range(clients)))

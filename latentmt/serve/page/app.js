@@ -22,9 +22,9 @@ const JUDGES = {
 };
 const EXAMPLES = {
   de: [
-    "Herr Weber zieht am Freitag in die Wohnung Nummer viertausendeinhundertsieben ein.",
-    "Mein Nachbar hat dreihundertzweiundachtzig graue Stühle gekauft.",
-    "Gestern hat meine Schwester das alte Haus am Fluss verkauft.",
+    "Ohne die Hilfe meiner Freunde hätte ich das nie geschafft.",
+    "Diese Richtlinie wird die Sicherheit der Verbraucher in der gesamten Union verbessern.",
+    "Die Bürger Europas erwarten von uns, dass wir endlich handeln.",
   ],
 };
 

@@ -139,7 +139,7 @@ class Answers:
 
 
 async def load(port: int, texts: Sequence[str], clients: int, seconds: float, pause: float = 0.0) -> Answers:
-    """Clients that ask one thing after another for a while. `pause`: about how long before asking again when refused."""
+    """Clients that ask one thing after another for a while. `pause`: about how long until a refused one asks again."""
     answers, start = Answers(), time.perf_counter()
 
     async def client(number: int) -> None:

@@ -65,18 +65,14 @@ class Server:
 @contextlib.contextmanager
 def served(options: Sequence[str]) -> Iterator[Server]:
     """A server with these options of the command."""
-    with tempfile.TemporaryFile("w+") as log:
+    with tempfile.NamedTemporaryFile("w") as log:
         command = [sys.executable, "-m", "latentmt", "serve", "--port", "0", *options]
         process = subprocess.Popen(command, stderr=log, text=True)
         try:
-            found = None
-            while not found:
+            while not (found := re.search(r"http://\S+:(\d+)\n", said := Path(log.name).read_text())):
                 if process.poll() is not None:
-                    log.seek(0)
-                    sys.exit(log.read().strip())
+                    sys.exit(said.strip())
                 time.sleep(0.05)
-                log.seek(0)
-                found = re.search(r"http://\S+:(\d+)", log.read())
             yield Server(process, int(found[1]))
         finally:
             process.terminate()
@@ -139,7 +135,7 @@ class Answers:
 
 
 async def load(port: int, texts: Sequence[str], clients: int, seconds: float, pause: float = 0.0) -> Answers:
-    """Clients that ask one thing after another for a while. `pause`: about how long until a refused one asks again."""
+    """Clients that ask one thing after another for a while. `pause`: about how long to wait when refused."""
     answers, start = Answers(), time.perf_counter()
 
     async def client(number: int) -> None:

@@ -26,7 +26,9 @@ _SWITCH = 0.0005
 _GPU_BATCH = 4096
 """Tokens translated together on a GPU."""
 _BACKLOG = 2048
-"""Connections that may wait to be accepted."""
+"""Connections that may wait to be accepted, …"""
+_ACCEPTED = 32
+"""… and how many are accepted before others are heard again."""
 _LEAVE = 5.0
 """Seconds beyond a request's own that the server waits for the last answers."""
 
@@ -74,6 +76,7 @@ def _serve(serving: Serving, listening: socket.socket) -> None:
         ws="none",
         log_level="info" if serving.verbose else "error",
         access_log=serving.verbose,
+        backlog=_ACCEPTED,
         server_header=False,
         timeout_graceful_shutdown=round(serving.limits.seconds + _LEAVE),
     )
@@ -94,6 +97,8 @@ class _Announced(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(_BACKLOG)  # asyncio takes one number for both
         say(self._message)
 
 
@@ -107,7 +112,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(_BACKLOG)
+        listening.listen(_BACKLOG)  # clients may wait while the model is loaded
     except OSError as error:
         listening.close()
         raise UserError(f"{host}:{port}: {error.strerror}") from None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny import write_corpus, write_models
 
 from latentmt.data.tokenizer import EOS
-from latentmt.infer import trace as trace_module
+from latentmt.infer.engine import Engine
 from latentmt.infer.how import How
 from latentmt.infer.postprocess import without_special
 from latentmt.infer.trace import targets_along, trace_sentence
@@ -66,7 +66,7 @@ def test_one_walk_is_all_translations(translator: Translator, sources: list[str]
 def test_batches_change_nothing(translator: Translator, sources: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = [ids for text in sources for ids in translator.sentences(text)]
     together = outputs_along(translator, sentences, "score", (0, 2))
-    monkeypatch.setattr(trace_module, "BATCH_TOKENS", 1)
+    monkeypatch.setattr(Engine, "batch_tokens", 1)
     assert outputs_along(translator, sentences, "score", (0, 2)) == together
 
 

@@ -79,7 +79,7 @@ class Rerank(StrEnum):
     marginal = "marginal"
 
 
-MethodOption = Annotated[Method | None, typer.Option(help="Default: the best the model has.")]
+MethodOption = Annotated[Method | None, typer.Option(help="Default: the model's own, or the best it has.")]
 # What may be chosen, and what goes together, is `How`'s to say, in one line; so there are no bounds here.
 TextsArgument = Annotated[
     list[str] | None, typer.Argument(metavar="TEXT", help="Sentences; without any, lines of standard input.")
@@ -87,12 +87,12 @@ TextsArgument = Annotated[
 InputOption = Annotated[
     Path | None, typer.Option("--input", help="A file of lines (.gz and .xz are decompressed) instead.")
 ]
-StepsOption = Annotated[int | None, typer.Option(help="Refinement steps. Default: 1.")]
+StepsOption = Annotated[int | None, typer.Option(help="Refinement steps. Default: the model's own, or 1.")]
 AdaptiveOption = Annotated[
     bool, typer.Option("--adaptive", help="Let each sentence stop when its steps have become short.")
 ]
-LengthsOption = Annotated[int | None, typer.Option(help="How many of the likeliest lengths are tried. Default: 1.")]
-SamplesOption = Annotated[int | None, typer.Option(help="Latents tried for each length. Default: 1.")]
+LengthsOption = Annotated[int | None, typer.Option(help="How many of the likeliest lengths are tried.")]
+SamplesOption = Annotated[int | None, typer.Option(help="Latents tried for each length.")]
 RerankOption = Annotated[Rerank | None, typer.Option(help="What chooses between several lengths and samples.")]
 SeedOption = Annotated[int | None, typer.Option(help="Of the samples. Default: 1.")]
 LengthBiasOption = Annotated[
@@ -485,7 +485,7 @@ def report(
     sizes = {"timed": timed, "judged": judged, "posterior_samples": posterior_samples, "shown": shown}
     tree = make_report(
         subject,
-        out or subject.folder / "report",
+        out or subject.out,
         Settings(**_given(**sizes, seed=seed, length_bias=length_bias, compiled=compiled or None)),
         plane=plane,
         example=example,

@@ -9,12 +9,15 @@ import torch
 
 from latentmt.bundle import KINDS, Kind, kinds_in, load_bundle, save_bundle
 from latentmt.errors import UserError
+from latentmt.files import write_atomically
+from latentmt.infer.translator import HOW_FILE
 
 
 def release(model: Path, folder: Path, kinds: Sequence[Kind] | None = None) -> dict[Kind, int]:
     """Store a model's bundles, or those of some kinds, as fp16 in another folder; how many bytes each then has.
 
-    Rounded weights are another model, with another fingerprint; fields are told so.
+    Rounded weights are another model, with another fingerprint; fields are told so. The model's own way to translate
+    goes along where all of it does.
     """
     there = kinds_in(model)
     wanted = [kind for kind in KINDS if kind in (kinds or there)]
@@ -39,4 +42,6 @@ def release(model: Path, folder: Path, kinds: Sequence[Kind] | None = None) -> d
         )
         latent = about.fingerprint if kind == "latent" else latent
         sizes[kind] = sum(file.bytes for file in about.files.values())
+    if (own := model / HOW_FILE).exists() and wanted == kinds_in(model):
+        write_atomically(folder / HOW_FILE, own.read_text(encoding="utf-8"))
     return sizes

@@ -129,6 +129,14 @@ def test_the_commands(
 # A model's own way to translate.
 
 
+def test_its_way_goes_along_where_all_of_it_does(shipped: Path, tmp_path: Path) -> None:
+    (shipped / "how.yaml").write_text("steps: 3")
+    release(shipped, tmp_path / "all")
+    assert Translator.load(tmp_path / "all").how() == How("score", 3)
+    release(shipped, tmp_path / "some", ["latent"])
+    assert not (tmp_path / "some" / "how.yaml").exists()
+
+
 def test_a_model_has_its_own_way_until_another_is_chosen(shipped: Path) -> None:
     assert Translator.load("xy").how() == How("score", 1)
     (shipped / "how.yaml").write_text("{method: delta, steps: 2, lengths: 3, rerank: decoder}")
@@ -137,6 +145,7 @@ def test_a_model_has_its_own_way_until_another_is_chosen(shipped: Path) -> None:
     assert translator.how(seed=4, length_bias=0.1) == How(
         "delta", 2, lengths=3, rerank="decoder", seed=4, length_bias=0.1
     )
+    assert translator.how(beam=2) == How("delta", 2, lengths=3, rerank="decoder", beam=2)
     assert translator.how(steps=5) == How("score", 5)  # not mixed: nobody measured delta-5 with three lengths
     text = "ein kleiner Satz"
     assert translator.translate(text) == translator.translate(

@@ -18,7 +18,7 @@ RERANKS: tuple[Rerank, ...] = ("none", "teacher", "decoder", "elbo", "marginal")
 MOST = {"steps": 1000, "lengths": 101, "samples": 1000, "candidates": 1000, "beam": 100, "seed": 2**63 - 1}
 """The most there may be of each."""
 
-WAY = frozenset(("method", "steps", "adaptive", "lengths", "samples", "rerank", "beam"))
+WAY = frozenset(("method", "steps", "adaptive", "lengths", "samples", "rerank"))
 """The choices that make a way to translate; the others go with any."""
 
 

@@ -155,7 +155,7 @@ class Translator:
     def how(self, **choices: Any) -> How:
         """Choices that this translator can follow.
 
-        Unless a way is chosen (by method, steps, candidates or beam) it is the model's own, or else one step of the
+        Unless a way is chosen (by method, steps or candidates) it is the model's own, or else one step of the
         best method there is. The model's own is measured as a whole: it is not mixed with a chosen one.
         """
         default: dict[str, Any] = {"method": default_method(self.methods)}

@@ -202,7 +202,8 @@ def _oracle_row(translator: Translator, how: How, kept: Sequence[Translation], t
     """
     found = _in_parts(_oracle_name(how), how, texts.sources, translator.candidates)
     candidates = [[one, *others] for one, others in zip(kept, found, strict=True)]
-    choice = best_candidates([[one.text for one in each] for each in candidates], texts.references)
+    readings = [[one.text for one in each] for each in candidates]
+    choice = best_candidates(readings, texts.references, translator.rules[1].lowercase)
     done = [each[best] for each, best in zip(candidates, choice.best, strict=True)]
     return _row(translator, how, done, texts, choice.signature)
 

@@ -21,12 +21,14 @@ class Choice:
     """What it was chosen by."""
 
 
-def best_candidates(candidates: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Choice:
-    """Choose by sentence-BLEU against one or more lists of references (cased, 13a, effective order)."""
+def best_candidates(
+    candidates: Sequence[Sequence[str]], references: Sequence[Sequence[str]], lowercase: bool = False
+) -> Choice:
+    """Choose by sentence-BLEU against one or more lists of references (13a, effective order)."""
     require_sacrebleu()
     from sacrebleu import BLEU
 
-    metric = BLEU(effective_order=True)
+    metric = BLEU(lowercase=lowercase, effective_order=True)
 
     def best_of(texts: Sequence[str], accepted: list[str]) -> int:
         scores = {text: metric.sentence_score(text, accepted).score for text in set(texts)}  # many are equal

@@ -84,9 +84,14 @@ def measure_report(
     require_sacrebleu()
     if translator.latent is None:
         raise UserError("report: there is no latent model")
+    if not _sentences(translator, texts.sources):
+        raise UserError("report: there is nothing to translate")
+    if settings.compiled and not translator.engine.graphed:
+        raise UserError("report: only searches on a GPU are compiled")
     common = {
         "format": FORMAT,
-        "files": {Path(name).name: content for name, content in texts.files.items()},
+        "files": {Path(name).name: content for name, content in texts.files.items()},  # for people: names may be alike
+        "text": _hash([texts.sources, texts.references]),
         "sentences": len(texts.sources),
         **_machine(translator),
     }

@@ -10,7 +10,9 @@ from latentmt.report.document import Grid
 from latentmt.report.tree import Tree, as_ratio, bleu, forms_of, paper_of, signed, speedup
 
 SURE = 0.05
-"""The p below which a difference is called one."""
+"""The p below which a difference is called one, if its interval leaves out 0 as well."""
+_FEW = 10
+"""Effective samples below which an estimate is not to be relied upon."""
 
 
 def glance(tree: Tree) -> Iterator[list[str]]:
@@ -28,7 +30,7 @@ def glance(tree: Tree) -> Iterator[list[str]]:
         yield ["autoregressive, beam 4", f"{paper['AR b=4'].bleu:.1f} BLEU", f"{bleu(tree, 'AR b=4'):.2f} BLEU", ""]
     if found := compared.get(("AR b=4", "score Search")):
         theirs = paper["AR b=4"].bleu - paper["score Search"].bleu
-        holds = "as small or smaller" if found["difference"] <= theirs else "larger"
+        holds = "smaller" if found["high"] < theirs else "larger" if found["low"] > theirs else "alike, within noise"
         yield from difference("AR b=4", "score Search", "gap from AR b=4 down to score Search", holds)
     yield from difference("score-1", "L=0", "one score step gains over L=0")
     for steps in ("-1", "-4", " Search"):
@@ -44,16 +46,17 @@ def _speed_claims(paper: Mapping[str, Entry], forms: Mapping[str, Any]) -> Itera
         ours = ", ".join(f"{speedup(times, row)} {form}" for form, times in forms.items() if row in times)
         if ours and "–" not in ours:
             yield [f"speed-up of {row} over AR b=4", as_ratio(paper[row].speedup), ours, ""]
-    ratios = {
-        form: _step(times, "score") / _step(times, "delta")
+    steps = {
+        form: (_step(times, "score"), _step(times, "delta"))
         for form, times in forms.items()
         if all(f"{method}-{steps}" in times for method in ("score", "delta") for steps in (1, 4))
     }
+    ratios = {form: score / delta for form, (score, delta) in steps.items() if min(score, delta) > 0}
     if ratios:
         theirs = (paper["score-4"].ms - paper["score-1"].ms) / (paper["delta-4"].ms - paper["delta-1"].ms)
         ours = ", ".join(f"{ratio:.2f} {form}" for form, ratio in ratios.items())
-        verdict = "yes" if max(ratios.values()) <= 0.5 else "in part" if min(ratios.values()) <= 0.5 else "no"
-        yield ["a score step costs at most half a delta step", f"{theirs:.2f}", ours, verdict]
+        verdict = "at most half" if max(ratios.values()) <= 0.5 else "more than half"
+        yield ["what a score step costs, in delta steps", f"{theirs:.2f}", ours, verdict]
 
 
 def _step(times: Mapping[str, Any], method: str) -> float:
@@ -68,7 +71,10 @@ def _likelihood_claims(tree: Tree) -> Iterator[list[str]]:
             f"{signed(one['gain'])} ± {one['gain_error']:.2f} after {one['steps']}" for one in (first, last)
         )
         sure = all(one["gain"] > 2 * one["gain_error"] for one in (first, last))
-        verdict = "yes" if sure else "within noise" if last["gain"] > 0 else "no"
+        verdict = "yes" if sure else "no" if last["gain"] < -2 * last["gain_error"] else "within noise"
+        effective = min(one["effective"] for one in part["result"])
+        if effective < _FEW:
+            verdict += f", by {effective:.0f} effective samples"
         yield [f"{method} raises log p(ŷ|x)", "yes", f"{ours} steps, nats a sentence", verdict]
 
 
@@ -82,16 +88,21 @@ def _token_claims(tree: Tree) -> Iterator[list[str]]:
     edits = f"{score['edits']:.2f} and {delta['edits']:.2f} pieces a sentence (4 steps)"
     yield ["score changes more tokens than delta", "yes", edits, verdict]
     repeats = f"{score['repeats']:,} and {delta['repeats']:,} (4 steps)"
-    fewer = "yes" if score["repeats"] < delta["repeats"] else "equal" if score["repeats"] == delta["repeats"] else "no"
-    yield ["score leaves fewer repetitions than delta", "yes", repeats, fewer]
+    fewer, doubt = delta["repeats"] - score["repeats"], 2 * (delta["repeats"] + score["repeats"]) ** 0.5  # as Poisson
+    verdict = "yes" if fewer > doubt else "no" if fewer < -doubt else "within noise"
+    yield ["score leaves fewer repetitions than delta", "yes", repeats, verdict]
 
 
 def _interval(found: Tree) -> str:
     return f"[{signed(found['low'])}, {signed(found['high'])}]"
 
 
+def _sure(found: Tree) -> bool:
+    return bool(found["p"] < SURE and (found["low"] > 0 or found["high"] < 0))
+
+
 def _verdict(found: Tree, theirs: float) -> str:
-    if found["p"] >= SURE:
+    if not _sure(found):
         return "within noise"
     return "yes" if (found["difference"] > 0) == (theirs >= 0) else "no"
 
@@ -104,7 +115,7 @@ def orderings(tree: Tree) -> Grid:
             signed(found["difference"]),
             _interval(found),
             f"{found['p']:.3f}",
-            "yes" if found["p"] < SURE else "no",
+            "yes" if _sure(found) else "no",
             signed(paper[found["of"]].bleu - paper[found["against"]].bleu, 1),
         ]
         for found in tree["comparisons"]["result"]

@@ -35,9 +35,9 @@ _CAPTIONS = {
     ),
     "landscape": (
         "Figure 4: the score in a latent of two numbers a token",
-        "Arrows: the learned score around each token's latent, the other tokens being at the prior’s mean. Markers "
-        "become smaller with every step. Above each panel, in the same colours, the pieces that are decoded in the "
-        "end.",
+        "Arrows: the learned score around each token's latent, the other tokens being at the prior’s mean. The "
+        "target has the reference’s length. Markers become smaller with every step. Above each panel, in the same "
+        "colours, the pieces that are decoded in the end.",
     ),
     "latency": (
         "Latency by length of the sentence",
@@ -60,7 +60,7 @@ def contents(tree: Tree, figures: Mapping[str, Path]) -> list[Block]:
     blocks: list[Block] = [
         Heading(title(tree), 1),
         Paragraph(
-            f"Measured on {about['sentences']:,} sentences, {source} → {target}, beside {CITATION} ({about['paper']}). "
+            f"Measured on {about['sentences']:,} lines, {source} → {target}, beside {CITATION} ({about['paper']}). "
             "The paper’s times are of another machine and its text is another; what can be compared are orderings, "
             "gaps to the autoregressive model, and speed-ups."
         ),
@@ -72,7 +72,8 @@ def contents(tree: Tree, figures: Mapping[str, Path]) -> list[Block]:
         Heading("Orderings"),
         Paragraph(
             f"Differences of BLEU (`{tree['comparisons']['result'][0]['signature']}`), with the interval that holds "
-            f"95% of the resampled differences. Called a difference where p < {SURE}."
+            f"95% of the resampled differences. Called a difference where p < {SURE} and the interval leaves out 0; "
+            f"{len(tree['comparisons']['result'])} comparisons, none corrected for the others."
         ),
         orderings(tree),
         Heading("Figures"),
@@ -187,7 +188,8 @@ def _likelihood_note(tree: Tree) -> Iterator[Block]:
     settings = tree["about"]["settings"]
     yield Paragraph(
         f"log p(ŷ|x) is estimated with {settings['posterior_samples']} posterior samples for each output of the first "
-        f"{settings['judged']:,} sentences. ESS: effective sample size, the median over sentences and, in brackets, "
+        f"{settings['judged']:,} sentences (all, where there are fewer). ESS: effective sample size, the median over "
+        "sentences and, in brackets, "
         "what it is at most for the tenth of them where it is lowest; where it nears 1, a single sample decides, and "
         "the estimate is too low. Edits, repeats: pieces as decoded. Changed: share of sentences. Length: pieces as "
         "read, over the reference’s."
@@ -201,6 +203,8 @@ def _figure(tree: Tree, name: str, path: Path) -> Iterator[Block]:
         yield Picture(path, title, caption)
         return
     found = tree["landscape"]["result"]
+    if "line" in found:
+        caption += " The sentence is the first short one that the score puts right, where there is one."
     if any(len({piece for row in panel["decoded"] for piece in row}) > 1 for panel in found["panels"]):
         caption += " Tints are regions that decode to different pieces."
     yield Picture(path, title, caption)

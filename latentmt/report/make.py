@@ -19,15 +19,14 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from latentmt.bundle import BundleConfig, kinds_in
-from latentmt.config import load
+from latentmt.bundle import kinds_in
 from latentmt.data.corpus import Corpus
 from latentmt.display import say, table
 from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
 from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
-from latentmt.installed import find_model
+from latentmt.installed import find_model, installed
 from latentmt.measure.evaluate import EvalSet
 from latentmt.measure.paper import corpus_for
 from latentmt.measure.report import FORMAT, Plane, Settings, measure_report, training_curves
@@ -49,6 +48,11 @@ class Subject:
     references: Sequence[Path] = ()
     lines: int | None = None
     """Of the test set, from its beginning; all, if it is None."""
+
+    @property
+    def out(self) -> Path:
+        """Where its report goes: beside its bundles, but not into the package."""
+        return (Path("runs") / self.name if self.folder in installed().values() else self.folder) / "report"
 
     def texts(self) -> EvalSet:
         """The test set."""
@@ -92,11 +96,11 @@ def make_report(
     translator = Translator.load(subject.folder, device, threads)
     drawn = Plane(Translator.load(plane, device), example) if plane else None
     tree = measure_report(translator, texts, settings, make_folder(out / "measured"), drawn)
-    languages = load(subject.folder / kinds_in(subject.folder)[0] / "config.yaml", BundleConfig).languages
+    assert translator.languages is not None
     tree["about"] |= {
         "name": subject.name,
-        "languages": languages,
-        "paper": corpus_for(languages),
+        "languages": translator.languages,
+        "paper": corpus_for(translator.languages),
         "command": list(command),
     }
     tree["training"] = training_curves(subject.folder)

@@ -223,3 +223,37 @@ def test_samples_as_a_page(work: Path, tmp_path: Path) -> None:
     assert "<dt>reference</dt>" in page
     samples = [json.loads(line) for line in run(*given, "--count", 2, "--json").stdout.splitlines()]
     assert [sample["source"] for sample in samples] == re.findall(r"^source +(.*)$", shown.stdout, re.MULTILINE)
+
+
+def test_another_text_is_another_measurement(work: Path, tmp_path: Path) -> None:
+    """Even if its files have the same names, and whatever their order."""
+    sizes = ("--out", tmp_path / "out", "--timed", 1, "--judged", 1, "--posterior-samples", 2, "--shown", 0)
+
+    def said(*files: Path) -> str:
+        source, *references = files
+        chosen = [word for path in references for word in ("--ref", path)]
+        done = run("report", work, "--src", source, *chosen, *sizes, "--device", "cpu")
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    for side, texts in (("source", "Ein Haus.\nZwei."), ("first", "A house.\nTwo."), ("second", "One house.\n2.")):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "test").write_text(texts + "\n")
+    source, first, second = (tmp_path / side / "test" for side in ("source", "first", "second"))
+    assert "measured before" not in said(source, first, second)
+    assert said(source, first, second).count("measured before") > 5
+    assert "measured before" not in said(source, second, first)
+    source.write_text("Ein Hut.\nZwei.\n")
+    assert "measured before" not in said(source, second, first)
+
+
+def test_what_cannot_be_measured_is_said_first(work: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n \n")
+    nothing = run("report", work, "--src", tmp_path / "empty", "--ref", tmp_path / "empty", "--out", tmp_path / "out")
+    assert "there is nothing to translate" in str(nothing.exception)
+    compiled = run("report", work, "--compiled", "--device", "cpu", "--out", tmp_path / "out")
+    assert "only searches on a GPU are compiled" in str(compiled.exception)
+
+
+def test_a_report_does_not_go_into_the_package() -> None:
+    assert find_subject(Path("deen"), None, (), Path("unused")).out == Path("runs/deen/report")

@@ -84,6 +84,7 @@ class Batcher:
             raise self.busy()
         job = _Job(do, how, texts, size, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
+        self._metrics.characters.inc(sum(map(len, texts)))
         self._changed(size)
         if self._window is None or self._work >= self._limits.batch:
             self._start()

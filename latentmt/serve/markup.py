@@ -32,7 +32,7 @@ INLINE = _names(
 )
 """Elements that are part of a sentence."""
 INLINE_UNTOUCHED = _names("code kbd samp var")
-UNTOUCHED = INLINE_UNTOUCHED | _names("math noscript pre script style svg template textarea")
+UNTOUCHED = INLINE_UNTOUCHED | _names("iframe math noscript pre script style svg template textarea xmp")
 """Elements whose text is not for translation."""
 INLINE_VOID = _names("img wbr")
 VOID = INLINE_VOID | _names("area base br col embed hr input link meta param source track")
@@ -46,24 +46,15 @@ class Document:
 
     def __init__(self, source: str) -> None:
         self._parts: list[str | _Text] = list(_parts(_events(source)))
-        texts = [part for part in self._parts if isinstance(part, _Text)]
-        self.plain = [text.text for text in texts if not text.root.inside]
-        """The texts without inline tags."""
-        self.tagged = [text.text for text in texts if text.root.inside]
-        """The texts with them."""
+        self.texts = [part.text for part in self._parts if isinstance(part, _Text)]
 
-    def written(self, plain: Sequence[str], aligned: Sequence[Aligned]) -> str:
-        """The HTML with these translations instead."""
-        texts, with_links = iter(plain), iter(aligned)
-        out = []
-        for part in self._parts:
-            if isinstance(part, str):
-                out.append(part)
-            elif part.root.inside:
-                out.append(part.before + tagged(part.root, next(with_links)) + part.after)
-            else:
-                out.append(part.before + html.escape(next(texts).strip(), quote=False) + part.after)
-        return "".join(out)
+    def written(self, translations: Sequence[Aligned]) -> str:
+        """The HTML with these translations of its texts instead."""
+        each = iter(translations)
+        return "".join(
+            part if isinstance(part, str) else part.before + tagged(part.root, next(each)) + part.after
+            for part in self._parts
+        )
 
 
 @dataclass(frozen=True)
@@ -93,7 +84,7 @@ class _Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        kept = given.get("translate") == "no" or "notranslate" in (given.get("class") or "").split()
+        kept = (given.get("translate") or "").lower() == "no" or "notranslate" in (given.get("class") or "").split()
         self._note("open", tag, kept or tag in UNTOUCHED)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import HTTPException, Request
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from python_multipart.multipart import parse_options_header
 
 from latentmt.infer.how import Method, Rerank
 
@@ -17,7 +18,19 @@ Text = Annotated[str, Field(examples=["Das ist ein Haus."])]
 ApiKey = Annotated[str, Field(description="Where the server wants one.")]
 
 
-class Choices(BaseModel):
+class Question(BaseModel):
+    """What is asked."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_blanks(cls, fields: Any) -> Any:
+        """LibreTranslate's clients send null or nothing for what they leave out."""
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if name == "q" or value not in (None, "")}
+
+
+class Choices(Question):
     """How to translate; what is left out is the server's to choose."""
 
     method: Annotated[Method | None, Field(description="What refines; `/model` says what the model has.")] = None
@@ -52,7 +65,7 @@ class TraceQuestion(Choices):
     api_key: ApiKey = ""
 
 
-class DetectQuestion(BaseModel):
+class DetectQuestion(Question):
     """A text in an unknown language."""
 
     q: Text
@@ -184,6 +197,9 @@ def question(kind: type[Q]) -> Callable[[Request], Awaitable[Q]]:
 
 async def _form(request: Request) -> dict[str, Any]:
     """A form's fields, those that are there several times as lists."""
+    charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8")
+    if charset.lower() not in (b"utf-8", b"utf8", b"us-ascii"):  # or it would be any of Python's, slow and odd ones too
+        raise HTTPException(400, "expected a form in UTF-8")
     form = await request.form(max_files=0)
     fields: dict[str, Any] = {}
     for name in form:

@@ -6,6 +6,7 @@ It knows neither HTTP nor sockets; every text goes through the batcher.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -69,13 +70,20 @@ class Service:
     async def translated(self, asked: TranslateQuestion) -> Translated:
         """The answer to /translate. A text that is in the target language already is its own translation."""
         self._allow(asked.api_key)
-        texts = [asked.q] if isinstance(asked.q, str) else asked.q
-        self._check_characters(texts)
-        target = asked.target or self.pair[1]
-        guesses = [self._language(text, asked.source or self.pair[0]) for text in texts]
-        wanted = [self._translates(guess.language, target) for guess in guesses]
-        found = iter(await self._found([text for text, want in zip(texts, wanted, strict=True) if want], asked))
-        each = [next(found) if want else [text] for text, want in zip(texts, wanted, strict=True)]
+        html = asked.format == "html"
+        if html and asked.alternatives:
+            raise UserError("alternatives: there are none with the format html")
+        sources = [asked.q] if isinstance(asked.q, str) else asked.q
+        self._check_size(sources)
+        documents = await asyncio.to_thread(lambda: [Document(source) for source in sources]) if html else []
+        texts = [" ".join(document.texts) for document in documents] if html else sources
+        guesses = await self._languages(texts, asked.source or self.pair[0])
+        wanted = [self._translates(guess.language, asked.target or self.pair[1]) for guess in guesses]
+        if html:
+            found = iter(await self._html(list(itertools.compress(documents, wanted)), self._how(asked)))
+        else:
+            found = iter(await self._found(list(itertools.compress(texts, wanted)), asked))
+        each = [next(found) if want else [source] for source, want in zip(sources, wanted, strict=True)]
         detected = [Detected(language=guess.language, confidence=guess.confidence) for guess in guesses]
         several = not isinstance(asked.q, str)
         answer = Translated(translatedText=[some[0] for some in each] if several else each[0][0])
@@ -98,7 +106,7 @@ class Service:
     def detected(self, text: str, key: str) -> list[Detected]:
         """The answer to /detect."""
         self._allow(key)
-        self._check_characters([text])
+        self._check_size([text])
         return [Detected(language=guess.language, confidence=guess.confidence) for guess in detect(text)]
 
     def languages(self) -> list[Language]:
@@ -128,8 +136,6 @@ class Service:
 
     async def _found(self, texts: Sequence[str], asked: TranslateQuestion) -> Sequence[list[str]]:
         """The translations of each text: the one that is kept, and others where they are wanted."""
-        if asked.format == "html":
-            return [[text] for text in await self._html(texts, self._how(asked))]
         how = self._with_others(asked) if asked.alternatives else self._how(asked)
         self._check(texts, how)
         if not asked.alternatives:
@@ -137,20 +143,20 @@ class Service:
         found: Sequence[list[str]] = await self.batcher.run(Alternatives(asked.alternatives + 1), texts, how)
         return found
 
-    async def _html(self, sources: Sequence[str], how: How) -> list[str]:
-        documents = await asyncio.to_thread(lambda: [Document(source) for source in sources])
-        plain = [text for document in documents for text in document.plain]
-        tagged = [text for document in documents for text in document.tagged]
-        self._check([*plain, *tagged], how)
-        found, linked = await asyncio.gather(
-            self.batcher.run(translate, plain, how), self.batcher.run(align, tagged, how)
-        )
-        return await asyncio.to_thread(_written, documents, found, linked)
+    async def _html(self, documents: Sequence[Document], how: How) -> Sequence[list[str]]:
+        """The same of documents."""
+        texts = [text for document in documents for text in document.texts]
+        self._check(texts, how)
+        return await asyncio.to_thread(_written, documents, await self.batcher.run(align, texts, how))
 
-    def _language(self, text: str, source: str) -> Guess:
-        """The language of a text: what was said, or what it looks like. In doubt it is the one that the model reads."""
+    async def _languages(self, texts: Sequence[str], source: str) -> list[Guess]:
+        """The language of each text; finding it out takes a while."""
         if source != AUTO:
-            return Guess(source, 100.0)
+            return [Guess(source, 100.0)] * len(texts)
+        return await asyncio.to_thread(lambda: [self._language(text) for text in texts])
+
+    def _language(self, text: str) -> Guess:
+        """The language that a text looks like; in doubt, the one that the model reads."""
         likeliest = detect(text)[0]
         if likeliest.confidence >= _SURE:
             return likeliest
@@ -192,24 +198,25 @@ class Service:
 
     def _check(self, texts: Sequence[str], how: How) -> None:
         """Refuse what is too much for one request."""
-        self._check_characters(texts)
+        self._check_size(texts)
         sentences = sum(max(1, len(split_line(text, lambda _: True).parts)) for text in texts)
-        if sentences > self.limits.sentences:
-            raise TooMuchError(f"{sentences} sentences: this server allows {self.limits.sentences}")
+        self._check_sentences(sentences)
         if work(texts, how) > self.limits.work:
             raise TooMuchError("this is too much for one request: fewer characters, candidates or steps")
-        self.metrics.characters.inc(sum(map(len, texts)))
 
-    def _check_characters(self, texts: Sequence[str]) -> None:
+    def _check_size(self, texts: Sequence[str]) -> None:
+        """The same, as far as it is known without looking at them."""
+        self._check_sentences(len(texts))
         characters = sum(map(len, texts))
         if characters > self.limits.characters:
             raise TooMuchError(f"{characters:,} characters: this server allows {self.limits.characters:,}")
 
+    def _check_sentences(self, sentences: int) -> None:
+        if sentences > self.limits.sentences:
+            raise TooMuchError(f"{sentences:,} sentences: this server allows {self.limits.sentences:,}")
 
-def _written(documents: Sequence[Document], texts: Sequence[str], aligned: Sequence[Aligned]) -> list[str]:
+
+def _written(documents: Sequence[Document], aligned: Sequence[Aligned]) -> list[list[str]]:
     """Documents with their translations."""
-    plain, tagged = iter(texts), iter(aligned)
-    return [
-        document.written([next(plain) for _ in document.plain], [next(tagged) for _ in document.tagged])
-        for document in documents
-    ]
+    each = iter(aligned)
+    return [[document.written(list(itertools.islice(each, len(document.texts))))] for document in documents]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,8 +13,11 @@ import pytest
 
 from latentmt.infer.translator import Translator
 from latentmt.serve.app import make_app
+from latentmt.serve.batcher import BusyError
 from latentmt.serve.keys import Keys
+from latentmt.serve.languages import Guess, detect
 from latentmt.serve.limits import Limits
+from latentmt.serve.questions import TranslateQuestion
 from latentmt.serve.service import Service
 
 TEXT = "Ein kleiner Satz steht hier."
@@ -114,6 +118,36 @@ def test_the_source_may_be_found_out(client: Client, translator: Translator) -> 
     )
 
 
+def test_the_source_is_found_out_beside_the_loop_and_only_of_what_is_allowed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def noted(text: str, *among: Any) -> list[Guess]:
+        threads.append(threading.current_thread())
+        return detect(text, *among)
+
+    monkeypatch.setattr("latentmt.serve.service.detect", noted)
+    client.post("/translate", q=[TEXT, OTHER], source="auto")
+    assert threads
+    assert threading.main_thread() not in threads
+    threads.clear()
+    refused = client.refused("/translate", 413, q=[""] * 40_000, source="auto")
+    assert refused == "40,000 sentences: this server allows 256"
+    assert not threads
+
+
+def test_what_is_left_blank_is_left_out(client: Client, translator: Translator) -> None:
+    names = ["source", "target", "format", "alternatives", "api_key", "steps", "method"]
+    expected = {"translatedText": translator.translate(TEXT)}
+    assert client.post("/translate", q=TEXT, **dict.fromkeys(names)) == expected
+    assert client.post("/translate", q=TEXT, **dict.fromkeys(names, "")) == expected
+    form = client.request("POST", "/translate", data={"q": TEXT, **dict.fromkeys(names, "")})
+    assert form.json() == expected
+    assert client.post("/translate", q="") == {"translatedText": ""}
+    assert "valid string" in client.refused("/translate", 400, q=None)
+
+
 def test_other_translations(client: Client, translator: Translator) -> None:
     answer = client.post("/translate", q=f"{TEXT} {OTHER}", alternatives=3)
     found = [answer["translatedText"], *answer["alternatives"]]
@@ -134,6 +168,27 @@ def test_html(client: Client, translator: Translator) -> None:
     assert inside.replace("<b>", "").replace("</b>", "") == translator.translate("Ein kleiner Satz.")
 
 
+def test_the_language_of_html_is_that_of_its_texts(client: Client) -> None:
+    page = f'<div class="the quick brown fox" title="{ENGLISH * 3}"><p>{TEXT}</p><p>{OTHER}</p></div>'
+    assert client.post("/translate", q=page, source="auto", format="html")["detectedLanguage"]["language"] == "de"
+    english = f'<div title="{TEXT * 9}">{ENGLISH}</div>'
+    assert client.post("/translate", q=english, source="auto", format="html")["translatedText"] == english
+
+
+def test_html_is_accepted_or_refused_as_a_whole(translator: Translator) -> None:
+    async def ask() -> None:
+        service = Service([translator], Limits(waiting=1))
+        asked = TranslateQuestion(q=f"<p>{TEXT}</p><p>Ein <b>kleiner</b> Satz.</p>", format="html")
+        answers = await asyncio.gather(*[service.translated(asked) for _ in range(3)], return_exceptions=True)
+        refused = [one for one in answers if isinstance(one, BusyError)]
+        assert 0 < len(refused) < 3
+        accepted = (len(answers) - len(refused)) * len(f"{TEXT}Ein kleiner Satz.")
+        assert f"latentmt_characters_total {float(accepted)}" in service.metrics.text().decode()
+        service.batcher.close()
+
+    asyncio.run(ask())
+
+
 # What is refused, and how.
 
 
@@ -151,6 +206,7 @@ def test_html(client: Client, translator: Translator) -> None:
         ({"q": TEXT, "method": "energy"}, "method energy: this model has only"),
         ({"q": TEXT, "lengths": 3}, "3 candidates need a rerank"),
         ({"q": TEXT, "lengths": 9, "samples": 9, "rerank": "elbo"}, "81 candidates (lengths × samples): this server"),
+        ({"q": TEXT, "alternatives": 1, "format": "html"}, "alternatives: there are none with the format html"),
         ({"q": TEXT, "alternatives": 11}, "alternatives: input should be less than or equal to 10"),
         ({"q": TEXT, "source": "en", "target": "de"}, "English to German: this server translates German to English"),
         ({"q": TEXT, "source": "x\ny", "target": "en"}, "x y to English: this server translates German to English"),
@@ -173,6 +229,13 @@ def test_what_cannot_be_followed(client: Client, body: dict[str, Any], message: 
         ("text/plain", {"content": b"q=x"}),
         ("multipart/form-data", {"content": b"q=x"}),
         ("multipart/form-data; boundary=b", {"content": b"--b\r\nnothing\r\n"}),
+        *(
+            (
+                f"multipart/form-data; boundary=b; charset={name}",
+                {"content": b'--b\r\nContent-Disposition: form-data; name="q"\r\n\r\n\xff-9\r\n--b--\r\n'},
+            )
+            for name in ("undefined", "punycode")
+        ),
         ("application/x-www-form-urlencoded", {"content": b"%%%"}),
     ],
 )

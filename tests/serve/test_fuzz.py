@@ -126,6 +126,7 @@ def test_what_it_does_not(client: httpx.Client, api: dict[str, Any], path: str) 
                 "text/plain",
             ),
             *("multipart/form-data", "multipart/form-data; boundary=x", "application/problem+json", "\x7f", ""),
+            *(f"multipart/form-data; boundary=x; charset={name}" for name in ("undefined", "punycode", "utf-16", "?")),
         ]
     )
 

@@ -42,6 +42,13 @@ with the preset `small`, a core translates 64 a second like this, and 37 all at 
 RECORDED_TOKENS = 2048
 """How many of those are worth a recording."""
 
+GoOn = Callable[[], None]
+"""Called before every batch. What it raises ends the work, of which nothing is kept."""
+
+
+def always() -> None:
+    """Go on whatever happens."""
+
 
 class Engine:
     """Networks on their device.
@@ -71,13 +78,15 @@ class Engine:
         """Source tokens that are searched together here, padding and candidates counted."""
         return BATCH_TOKENS if self.device.type == "cuda" else CPU_BATCH_TOKENS * torch.get_num_threads()
 
-    def best(self, sentences: Sequence[Sequence[int]], how: How) -> list[Candidate]:
+    def best(self, sentences: Sequence[Sequence[int]], how: How, go_on: GoOn = always) -> list[Candidate]:
         """The candidate that is kept, of each sentence."""
-        return self._each(sentences, how, Found.best, lambda candidate: candidate)
+        return self._each(sentences, how, go_on, Found.best, lambda candidate: candidate)
 
-    def all(self, sentences: Sequence[Sequence[int]], how: How) -> list[tuple[list[Candidate], int]]:
+    def all(
+        self, sentences: Sequence[Sequence[int]], how: How, go_on: GoOn = always
+    ) -> list[tuple[list[Candidate], int]]:
         """All candidates of each sentence, and which one is kept."""
-        return self._each(sentences, how, Found.all, lambda candidate: ([candidate], 0))
+        return self._each(sentences, how, go_on, Found.all, lambda candidate: ([candidate], 0))
 
     def warmup(self, how: How, longest: int, batches: Sequence[int] = (1,), compiled: bool = True) -> None:
         """Record how this is searched, for sources of every length and for batches of these sizes.
@@ -95,12 +104,15 @@ class Engine:
             for _ in range(2):  # what comes up once is not recorded
                 self.best([[UNK] * (min(length, longest) - 1) + [EOS]] * batch, how)
 
-    def align(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Float[Tensor, "t s"]]:
+    def align(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], go_on: GoOn = always
+    ) -> list[Float[Tensor, "t s"]]:
         """How much of each target token is owed to each source token, of every pair; none of them with EOS."""
         results: dict[int, Tensor] = {}
         lengths = [max(len(source), len(target) + 1) for source, target in zip(sources, targets, strict=True)]
         for group in padded_batches(np.array(lengths, dtype=np.int64), self.batch_tokens):
             chosen = group.tolist()
+            go_on()
             with self.turn:
                 found = align(self.networks, [sources[one] for one in chosen], [targets[one] for one in chosen])
             results |= zip(chosen, found, strict=True)
@@ -123,6 +135,7 @@ class Engine:
         self,
         sentences: Sequence[Sequence[int]],
         how: How,
+        go_on: GoOn,
         of: Callable[[Found, int], T],
         of_teacher: Callable[[Candidate], T],
     ) -> list[T]:
@@ -132,6 +145,7 @@ class Engine:
         budget = BATCH_TOKENS if how.method == "teacher" else self.batch_tokens
         for group in padded_batches(lengths, max(1, budget // max(how.candidates, how.beam // 4))):
             some = [sentences[index] for index in group]
+            go_on()
             with self.turn:
                 if how.method == "teacher":
                     wanted = [of_teacher(candidate) for candidate in self._teacher(some, how)]

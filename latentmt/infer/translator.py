@@ -23,7 +23,7 @@ from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.infer.alignment import Link, links
-from latentmt.infer.engine import Engine
+from latentmt.infer.engine import Engine, GoOn, always
 from latentmt.infer.found import Candidate
 from latentmt.infer.how import METHODS, WAY, How, Method, default_method
 from latentmt.infer.postprocess import repeatable_pieces
@@ -191,18 +191,18 @@ class Translator:
             return self.translations([texts], how)[0].text
         return [translation.text for translation in self.translations(texts, how)]
 
-    def translations(self, texts: Sequence[str], how: How) -> list[Translation]:
+    def translations(self, texts: Sequence[str], how: How, go_on: GoOn = always) -> list[Translation]:
         """Translate texts, and keep what they were decoded as."""
         lines = [self._split(text) for text in texts]
-        found = iter(self.engine.best([ids for line in lines for ids in line.sentences], how))
+        found = iter(self.engine.best([ids for line in lines for ids in line.sentences], how, go_on))
         return [self._joined(line, [next(found) for _ in line.sentences]) for line in lines]
 
-    def aligned(self, texts: Sequence[str], how: How) -> list[Aligned]:
+    def aligned(self, texts: Sequence[str], how: How, go_on: GoOn = always) -> list[Aligned]:
         """Translate texts, and say which parts of text and translation belong together."""
         lines = [self._split(text) for text in texts]
         sentences = [ids for line in lines for ids in line.sentences]
-        found = self.engine.best(sentences, how)
-        pairs = zip(found, self.engine.align(sentences, [one.readable for one in found]), strict=True)
+        found = self.engine.best(sentences, how, go_on)
+        pairs = zip(found, self.engine.align(sentences, [one.readable for one in found], go_on), strict=True)
         return [self._linked(line, [next(pairs) for _ in line.sentences]) for line in lines]
 
     def candidates(self, texts: Sequence[str], how: How) -> list[list[Translation]]:
@@ -218,24 +218,28 @@ class Translator:
             for some in found
         ]
 
-    def alternatives(self, texts: Sequence[str], how: How, most: int) -> list[list[str]]:
+    def alternatives(self, texts: Sequence[str], how: How, most: int, go_on: GoOn = always) -> list[list[str]]:
         """Translations of each text, the one that is kept first, and no two alike: at most so many.
 
         Those of several sentences have the second best of each, then the third best, as far as there are so many.
         """
         lines = [self._split(text) for text in texts]
-        searched = iter(self.engine.all([ids for line in lines for ids in line.sentences], how))
+        searched = iter(self.engine.all([ids for line in lines for ids in line.sentences], how, go_on))
         return [self._ranked(line, [next(searched) for _ in line.sentences], most) for line in lines]
 
     def trace(self, text: str, **choices: Any) -> list[SentenceTrace]:
         """Every step of every sentence of a text, with the latent model."""
         return self.traces(text, self.how(**choices))
 
-    def traces(self, text: str, how: How) -> list[SentenceTrace]:
+    def traces(self, text: str, how: How, go_on: GoOn = always) -> list[SentenceTrace]:
         """The same for choices already made."""
         if how.method == "teacher":
             raise UserError("there are no refinement steps in what the teacher does")
-        return [trace_sentence(self.engine, ids, how) for ids in self.sentences(text)]
+        traces = []
+        for ids in self.sentences(text):
+            go_on()
+            traces.append(trace_sentence(self.engine, ids, how))
+        return traces
 
     def sentences(self, text: str) -> list[list[int]]:
         """The ids of a text's sentences, as the networks are given them."""

@@ -18,12 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from latentmt.infer.engine import GoOn
 from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.serve.limits import Limits, work
 from latentmt.serve.metrics import Metrics
 
-Do = Callable[[Translator, Sequence[str], How], Sequence[Any]]
+Do = Callable[[Translator, Sequence[str], How, GoOn], Sequence[Any]]
 """What is done with texts: something for each of them. Requests are done together if this and how are equal."""
 
 WINDOW = 0.003
@@ -38,6 +39,10 @@ class BusyError(Exception):
     def __init__(self, seconds: int) -> None:
         super().__init__("the server is busy: too many requests are waiting")
         self.seconds = seconds
+
+
+class _GivenUpError(Exception):
+    """Nobody waits for this any more."""
 
 
 @dataclass(eq=False)
@@ -75,11 +80,14 @@ class Batcher:
         """What to say then."""
         return BusyError(max(1, math.ceil(self._work / self._speed)))
 
-    async def run(self, do: Do, texts: Sequence[str], how: How) -> Sequence[Any]:
-        """What is done with these texts, in a moment. Cancelled, the request gives up its place."""
+    async def run(self, do: Do, texts: Sequence[str], how: How, weight: int = 1) -> Sequence[Any]:
+        """What is done with these texts, in a moment. `weight`: how many times the work of a translation it is.
+
+        Cancelled, the request gives up its place; and what is being done is given up where nobody else waits for it.
+        """
         if not texts:
             return []
-        size = work(texts, how)
+        size = weight * work(texts, how)
         if len(self._waiting) >= self._limits.waiting or (self._waiting and self._work + size > self._limits.work):
             raise self.busy()
         job = _Job(do, how, texts, size, asyncio.get_running_loop().create_future())
@@ -96,7 +104,7 @@ class Batcher:
                 self._changed(-size)
 
     def close(self) -> None:
-        """Finish what has been started."""
+        """Finish what has been started, and is still waited for."""
         self._threads.shutdown()
 
     def _changed(self, size: int) -> None:
@@ -140,8 +148,9 @@ class Batcher:
                 job.result.set_exception(result)
             else:
                 job.result.set_result(result)
-        speed = sum(job.work for job in jobs) / results.seconds
-        self._speed += _FORGETS * (speed - self._speed)
+        if not any(isinstance(result, _GivenUpError) for result in results.each):
+            speed = sum(job.work for job in jobs) / results.seconds
+            self._speed += _FORGETS * (speed - self._speed)
         self._idle.append(translator)
         if self._work >= self._limits.batch:
             self._start()
@@ -162,8 +171,13 @@ def _done(translator: Translator, jobs: list[_Job]) -> _Results:
     start = time.perf_counter()
     texts = [text for job in jobs for text in job.texts]
     each: list[Sequence[Any] | Exception]
+
+    def go_on() -> None:
+        if all(job.result.done() for job in jobs):
+            raise _GivenUpError
+
     try:
-        found = iter(jobs[0].do(translator, texts, jobs[0].how))
+        found = iter(jobs[0].do(translator, texts, jobs[0].how, go_on))
         each = [list(itertools.islice(found, len(job.texts))) for job in jobs]
     except Exception as error:
         each = [error] if len(jobs) == 1 else [_done(translator, [job]).each[0] for job in jobs]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from latentmt.errors import UserError
 from latentmt.infer.how import How
 
+TRACING = 4
+"""So many times the work of a translation is a trace, which takes sentences one by one."""
 _CHARACTERS_A_TOKEN = 4
 _STEPS_A_PASS = 8
 """So many refinement steps take as long as all the rest."""
@@ -35,6 +37,8 @@ class Limits:
     batch: int = 1024
     """Tokens translated together, as `work` counts them; one request is never split. Enough for a CPU: more would
     only make everybody wait longer."""
+    request: int = 25_000
+    """Tokens of one request, as `work` counts them: a core of a CPU is done with them within `seconds`."""
     waiting: int = 128
     """Requests that may wait."""
     work: int = 50_000
@@ -57,8 +61,13 @@ class Limits:
 
 def work(texts: Iterable[str], how: How) -> int:
     """Roughly how many tokens a plain translation would have that takes as long."""
-    tokens = sum(1 + len(text) // _CHARACTERS_A_TOKEN for text in texts)
+    tokens = sum(1 + len(text) // _CHARACTERS_A_TOKEN + _beyond_ascii(text) for text in texts)
     if how.method == "teacher":
         return tokens * (4 + how.beam)
     passes = 1 + (how.steps / _STEPS_A_PASS if how.moves else 0)
     return round(tokens * how.candidates * passes)
+
+
+def _beyond_ascii(text: str) -> int:
+    """The bytes that a text has beside one for each character: what a tokenizer does not know is spelt in bytes."""
+    return len(text.encode("utf-8", "surrogatepass")) - len(text)

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from latentmt.errors import UserError
+from latentmt.infer.engine import GoOn
 from latentmt.infer.how import RERANKS, How
 from latentmt.infer.sentences import split_line
 from latentmt.infer.translator import Aligned, Translator
 from latentmt.serve.batcher import Batcher
 from latentmt.serve.keys import Keys
 from latentmt.serve.languages import Guess, detect, name
-from latentmt.serve.limits import Limits, TooMuchError, work
+from latentmt.serve.limits import TRACING, Limits, TooMuchError, work
 from latentmt.serve.markup import Document
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.questions import (
@@ -43,18 +44,18 @@ class Alternatives:
 
     most: int
 
-    def __call__(self, translator: Translator, texts: Sequence[str], how: How) -> list[list[str]]:
-        return translator.alternatives(texts, how, self.most)
+    def __call__(self, translator: Translator, texts: Sequence[str], how: How, go_on: GoOn) -> list[list[str]]:
+        return translator.alternatives(texts, how, self.most, go_on)
 
 
-def translate(translator: Translator, texts: Sequence[str], how: How) -> list[str]:
+def translate(translator: Translator, texts: Sequence[str], how: How, go_on: GoOn) -> list[str]:
     """The translation of each text."""
-    return [translation.text for translation in translator.translations(texts, how)]
+    return [translation.text for translation in translator.translations(texts, how, go_on)]
 
 
-def align(translator: Translator, texts: Sequence[str], how: How) -> list[Aligned]:
+def align(translator: Translator, texts: Sequence[str], how: How, go_on: GoOn) -> list[Aligned]:
     """The same, with links."""
-    return translator.aligned(texts, how)
+    return translator.aligned(texts, how, go_on)
 
 
 class Service:
@@ -99,8 +100,8 @@ class Service:
         how = self._how(asked)
         if how.method == "teacher":
             raise UserError("there are no refinement steps in what the teacher does")
-        self._check([asked.q], how)
-        (sentences,) = await self.batcher.run(Tracing(asked.sentence, asked.token), [asked.q], how)
+        self._check([asked.q], how, TRACING)
+        (sentences,) = await self.batcher.run(Tracing(asked.sentence, asked.token), [asked.q], how, TRACING)
         return Traced(how=str(how), sentences=sentences)
 
     def detected(self, text: str, key: str) -> list[Detected]:
@@ -196,12 +197,12 @@ class Service:
         lengths = min(asked.alternatives + 1, self.limits.candidates)
         return replace(how, lengths=lengths, rerank="teacher" if self.translator.teacher else "decoder")
 
-    def _check(self, texts: Sequence[str], how: How) -> None:
+    def _check(self, texts: Sequence[str], how: How, weight: int = 1) -> None:
         """Refuse what is too much for one request."""
         self._check_size(texts)
         sentences = sum(max(1, len(split_line(text, lambda _: True).parts)) for text in texts)
         self._check_sentences(sentences)
-        if work(texts, how) > self.limits.work:
+        if weight * work(texts, how) > self.limits.request:
             raise TooMuchError("this is too much for one request: fewer characters, candidates or steps")
 
     def _check_size(self, texts: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from latentmt.infer.engine import GoOn
 from latentmt.infer.how import How
 from latentmt.infer.plane import Plane
 from latentmt.infer.trace import SentenceTrace, Step, field_around
@@ -30,11 +31,11 @@ class Tracing:
     sentence: int | None = None
     token: int | None = None
 
-    def __call__(self, translator: Translator, texts: Sequence[str], how: How) -> list[list[TraceSentence]]:
-        return [
-            [self._sentence(translator, how, number, one) for number, one in enumerate(translator.traces(text, how))]
-            for text in texts
-        ]
+    def __call__(
+        self, translator: Translator, texts: Sequence[str], how: How, go_on: GoOn
+    ) -> list[list[TraceSentence]]:
+        traces = [translator.traces(text, how, go_on) for text in texts]
+        return [[self._sentence(translator, how, number, one) for number, one in enumerate(some)] for some in traces]
 
     def _sentence(self, translator: Translator, how: How, number: int, trace: SentenceTrace) -> TraceSentence:
         plane = Plane.of(trace)

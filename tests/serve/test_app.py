@@ -246,7 +246,7 @@ def test_what_cannot_be_read(client: Client, content: str, options: dict[str, An
 
 
 def test_what_is_too_much(translator: Translator) -> None:
-    with serving(translator, limits=Limits(characters=300, sentences=4, work=2000)) as client:
+    with serving(translator, limits=Limits(characters=300, sentences=4, request=2000)) as client:
         assert client.refused("/translate", 413, q="a" * 301) == "301 characters: this server allows 300"
         assert client.refused("/translate", 413, q=["x"] * 5) == "5 sentences: this server allows 4"
         assert "5 sentences" in client.refused("/translate", 413, q="Ein Satz. " * 5)

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from latentmt.infer.engine import GoOn
 from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
-from latentmt.serve.batcher import WINDOW, Batcher, BusyError
+from latentmt.serve.batcher import WINDOW, Batcher, BusyError, Do
 from latentmt.serve.limits import Limits, work
 from latentmt.serve.metrics import Metrics
+from latentmt.serve.service import Alternatives, align, translate
+from latentmt.serve.tracing import Tracing
 
 HOW, OTHER = How(), How(steps=2)
 
@@ -25,10 +28,13 @@ class Slow:
     def __init__(self) -> None:
         self.let = threading.Event()
         self.batches: list[list[str]] = []
+        self.ended: list[list[str]] = []
 
-    def __call__(self, _: Translator, texts: Sequence[str], how: How) -> list[str]:
+    def __call__(self, _: Translator, texts: Sequence[str], how: How, go_on: GoOn) -> list[str]:
         self.batches.append(list(texts))
         assert self.let.wait(10)
+        go_on()
+        self.ended.append(list(texts))
         if "bad" in texts:
             raise ValueError("bad")
         return [text.upper() for text in texts]
@@ -150,14 +156,49 @@ def test_who_has_left_is_not_translated(translator: Translator, slow: Slow) -> N
         first, gone = (asyncio.create_task(batcher.run(slow, [text], HOW)) for text in "ab")
         await until(lambda: slow.batches)
         gone.cancel()
-        first.cancel()  # this one is being worked on: its result is dropped
+        first.cancel()  # this one is being worked on, but not to its end
         await asyncio.sleep(0.01)
         slow.let.set()
         assert await batcher.run(slow, ["c"], HOW) == ["C"]
         assert slow.batches == [["a"], ["c"]]
+        assert slow.ended == [["c"]]
         batcher.close()
 
     run(test())
+
+
+def test_what_somebody_still_waits_for_is_finished(translator: Translator, slow: Slow) -> None:
+    async def test() -> None:
+        batcher = make(translator)
+        first = asyncio.create_task(batcher.run(slow, ["a"], HOW))
+        await until(lambda: slow.batches)
+        gone, stays = (asyncio.create_task(batcher.run(slow, [text], HOW)) for text in "bc")
+        slow.let.set()
+        await first
+        slow.let.clear()
+        await until(lambda: len(slow.batches) == 2)
+        gone.cancel()
+        await asyncio.sleep(0.01)
+        slow.let.set()
+        assert await stays == ["C"]
+        assert slow.ended == [["a"], ["b", "c"]]
+        batcher.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize("do", [translate, align, Alternatives(2), Tracing()])
+def test_work_that_nobody_waits_for_ends_between_batches(translator: Translator, do: Do) -> None:
+    asked = 0
+
+    def go_on() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        do(translator, ["Ein Satz. " * 60], How(method="score", lengths=8, samples=8, rerank="decoder"), go_on)
 
 
 def test_nobody_pays_for_anothers_failure(translator: Translator, slow: Slow) -> None:
@@ -194,3 +235,7 @@ def test_work_grows_with_what_is_asked_for() -> None:
     assert work(texts, How(lengths=5, samples=5, rerank="decoder")) > 20 * work(texts, How(method="prior"))
     assert work(texts, How(method="teacher")) > work(texts, HOW)
     assert work([], HOW) == 0 < work([""], HOW)
+    assert work(["😀" * 100], How(method="prior")) > 300  # a byte, a token
+    assert work(["Schöne Grüße aus Köln, und bis bald!"], HOW) < 1.5 * work(
+        ["Schone Grusse aus Koln, und bis bald"], HOW
+    )

@@ -65,7 +65,7 @@ def test_many_at_once_get_what_one_alone_gets(running: Running, translator: Tran
 
 def test_a_full_queue_answers_429_and_when_to_come_back(start: Start) -> None:
     with start("--max-waiting", 1) as server:
-        slow = {"q": [TEXT] * 80, "lengths": 8, "samples": 8, "rerank": "teacher"}
+        slow = {"q": [TEXT] * 40, "lengths": 8, "samples": 8, "rerank": "teacher"}
         with ThreadPoolExecutor(6) as pool:
             answers = list(pool.map(lambda _: post(server.address, **slow), range(6)))
         assert {one.status_code for one in answers} == {200, 429}
@@ -78,7 +78,7 @@ def test_a_full_queue_answers_429_and_when_to_come_back(start: Start) -> None:
 
 def test_too_slow_is_503_and_its_place_is_free(start: Start) -> None:
     with start("--timeout", 0.2) as server:
-        late = post(server.address, q=[TEXT] * 80, lengths=8, samples=8, rerank="teacher")
+        late = post(server.address, q=[TEXT] * 40, lengths=8, samples=8, rerank="teacher")
         assert (late.status_code, late.json()) == (503, {"error": "this took too long"})
         until = time.monotonic() + 30
         while post(server.address, q=TEXT).status_code != 200:
@@ -88,7 +88,7 @@ def test_too_slow_is_503_and_its_place_is_free(start: Start) -> None:
 
 def test_who_leaves_gives_up_the_place(start: Start) -> None:
     with start("--max-waiting", 4) as server:
-        body = json.dumps({"q": [TEXT] * 80, "lengths": 8, "samples": 8, "rerank": "teacher"}).encode()
+        body = json.dumps({"q": [TEXT] * 40, "lengths": 8, "samples": 8, "rerank": "teacher"}).encode()
         head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         for _ in range(12):  # three times as many as could wait
             with connected(server) as one:

@@ -505,7 +505,7 @@ def serve(
         list[str] | None,
         typer.Option(help="cpu, cuda, cuda:1 …; several times for several GPUs. Default: a GPU if there is one."),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Batches translated at the same time on each device.")] = 1,
+    workers: Annotated[int, typer.Option(help="Batches translated at the same time on a CPU.")] = 1,
     threads: ThreadsOption = None,
     max_characters: Annotated[int, typer.Option(help="Of one request.")] = 10_000,
     max_sentences: Annotated[int, typer.Option(help="Of one request.")] = 256,
@@ -515,7 +515,9 @@ def serve(
         Path | None, typer.Option(help="Serve only who has a key: a file of them, perhaps with requests a minute.")
     ] = None,
     cors: Annotated[list[str] | None, typer.Option(metavar="ORIGIN", help="Let pages from there ask, too.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log requests and stack traces; never texts.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Log requests and stack traces, which may quote texts.")
+    ] = False,
 ) -> None:
     """Serve translations over HTTP, in LibreTranslate's format, and a page that shows them being refined."""
     try:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
@@ -71,14 +71,20 @@ def make_app(service: Service, cors: Sequence[str] = (), verbose: bool = False) 
     )
     app.add_middleware(Guard, limits=service.limits, metrics=service.metrics, batcher=service.batcher, verbose=verbose)
     if cors:
-        app.add_middleware(CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=["*"])
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(cors),
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["Retry-After"],
+        )
     _add_errors(app)
     _add_questions(app, service)
     _add_states(app, service)
 
     app.mount("/page", StaticFiles(directory=PAGE))
     for path, file in (("/", "index.html"), ("/docs", "docs.html")):
-        app.add_route(path, _sends(PAGE / file), include_in_schema=False)
+        app.add_route(path, _sends((PAGE / file).read_text(encoding="utf-8")), include_in_schema=False)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
@@ -131,9 +137,9 @@ def _add_states(app: FastAPI, service: Service) -> None:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _sends(path: Path) -> Callable[[Request], Awaitable[Response]]:
+def _sends(page: str) -> Callable[[Request], Awaitable[Response]]:
     async def send(_: Request) -> Response:
-        return FileResponse(path)
+        return HTMLResponse(page)
 
     return send
 

@@ -29,6 +29,10 @@ Do = Callable[[Translator, Sequence[str], How, GoOn], Sequence[Any]]
 
 WINDOW = 0.003
 """Seconds that a free translator waits for company, where requests wait already."""
+_CPU_BATCH = 1024
+"""Tokens translated together, unless the limits say it: more would only make everybody wait longer."""
+_GPU_BATCH = 4096
+"""The same, where there is a GPU."""
 _FORGETS = 0.2
 """How much the newest batch counts in the estimate of the speed."""
 
@@ -62,6 +66,8 @@ class Batcher:
 
     def __init__(self, translators: Sequence[Translator], limits: Limits, metrics: Metrics) -> None:
         self._limits, self._metrics = limits, metrics
+        on_gpu = any(translator.device.type == "cuda" for translator in translators)
+        self._batch = limits.batch or (_GPU_BATCH if on_gpu else _CPU_BATCH)
         self._idle = list(translators)
         self._threads = ThreadPoolExecutor(len(translators), thread_name_prefix="translating")
         self._waiting: deque[_Job] = deque()
@@ -94,7 +100,7 @@ class Batcher:
         self._waiting.append(job)
         self._metrics.characters.inc(sum(map(len, texts)))
         self._changed(size)
-        if self._window is None or self._work >= self._limits.batch:
+        if self._window is None or self._work >= self._batch:
             self._start()
         try:
             return await job.result
@@ -124,7 +130,7 @@ class Batcher:
 
     def _taken(self) -> list[_Job]:
         """The request that has waited longest, and all that can be done together with it."""
-        first, room = self._waiting[0], float(self._limits.batch)
+        first, room = self._waiting[0], float(self._batch)
         taken, left = [], deque[_Job]()
         for job in self._waiting:
             if job is first or (job.do == first.do and job.how == first.how and job.work <= room):
@@ -152,7 +158,7 @@ class Batcher:
             speed = sum(job.work for job in jobs) / results.seconds
             self._speed += _FORGETS * (speed - self._speed)
         self._idle.append(translator)
-        if self._work >= self._limits.batch:
+        if self._work >= self._batch:
             self._start()
         elif self._waiting and self._window is None:
             self._window = asyncio.get_running_loop().call_later(WINDOW, self._start)

@@ -1,6 +1,7 @@
-"""An HTTP connection that is neither patient for ever nor closed too early. uvicorn's, with three habits changed.
+"""An HTTP connection that is neither patient for ever nor closed too early. uvicorn's, with some habits changed.
 
-A client that opens a connection has a few seconds to send the head of a request. What is no HTTP is answered in JSON.
+A client that opens a connection has a few seconds to send the head of a request, and as many to go on reading an answer
+that is too long to be sent at once. More connections than can be held are closed. What is no HTTP is answered in JSON.
 And when the server is asked to stop, an idle connection is kept a moment longer: a request may be on its way.
 """
 
@@ -18,22 +19,39 @@ _GRACE = 0.3
 
 
 class Connection(H11Protocol):
-    """A connection; `patience` is how many seconds the head of a request may take."""
+    """A connection; `patience` is for how many seconds a client may be waited for."""
 
     patience = 10.0
+    most = 4096
+    """Connections at the same time."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._head: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
         self._stopping = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_head()
+        if len(self.connections) > self.most:
+            transport.abort()
+        else:
+            self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_is_there()
+        self._is_read()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read, for a while."""
+        super().pause_writing()
+        self._reading = self.loop.call_later(self.patience, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on: it has read."""
+        super().resume_writing()
+        self._is_read()
 
     def data_received(self, data: bytes) -> None:
         if self._idle and self._head is None:
@@ -90,6 +108,11 @@ class Connection(H11Protocol):
         if self._head:
             self._head.cancel()
             self._head = None
+
+    def _is_read(self) -> None:
+        if self._reading:
+            self._reading.cancel()
+            self._reading = None
 
     def _too_late(self) -> None:
         self._head = None

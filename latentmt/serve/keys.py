@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,19 +31,22 @@ class Keys:
 
     @staticmethod
     def read(path: Path, rate: float = math.inf) -> Keys:
-        """A file of keys, one a line, a number of requests a minute behind it or not; `#` begins a remark."""
+        """A file of keys, one a line, a number of requests a minute behind it or not.
+
+        `#` begins a remark, at the start of a line or after white space.
+        """
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
         rates = {}
         for number, line in enumerate(lines, start=1):
-            match line.split("#")[0].split():
+            match re.split(r"(?:^|\s)#", line)[0].split():
                 case []:
                     continue
                 case [key]:
                     rates[key] = rate
-                case [key, figure] if figure.isdigit() and int(figure) > 0:
+                case [key, figure] if figure.isdecimal() and int(figure) > 0:
                     rates[key] = float(figure)
                 case _:
                     raise UserError(f"{path}, line {number}: expected a key, or a key and its requests a minute")

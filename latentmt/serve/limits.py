@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -34,9 +35,9 @@ class Limits:
     candidates: int = 64
     """Of a sentence."""
     steps: int = 32
-    batch: int = 1024
-    """Tokens translated together, as `work` counts them; one request is never split. Enough for a CPU: more would
-    only make everybody wait longer."""
+    batch: int | None = None
+    """Tokens translated together, as `work` counts them; one request is never split. By default as many as the device
+    likes."""
     request: int = 25_000
     """Tokens of one request, as `work` counts them: a core of a CPU is done with them within `seconds`."""
     waiting: int = 128
@@ -50,8 +51,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not value > 0:
-                raise UserError(f"{name} {value}: expected more than 0")
+            if value is not None and not 0 < value < math.inf:
+                raise UserError(f"{name} {value}: expected more than 0, and a finite number")
 
     @property
     def bytes(self) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import uvicorn
@@ -23,12 +26,12 @@ from latentmt.serve.service import Service
 
 _SWITCH = 0.0005
 """Seconds for which a thread that translates may keep waiting the one that listens; Python's choice is ten times it."""
-_GPU_BATCH = 4096
-"""Tokens translated together on a GPU."""
 _BACKLOG = 2048
 """Connections that may wait to be accepted, …"""
 _ACCEPTED = 32
 """… and how many are accepted before others are heard again."""
+_FILES = 128
+"""Files that may be open beside connections."""
 _LEAVE = 5.0
 """Seconds beyond a request's own that the server waits for the last answers."""
 
@@ -42,7 +45,7 @@ class Serving:
     port: int = 8000
     devices: Sequence[torch.device] = (torch.device("cpu"),)
     workers: int = 1
-    """Batches translated at the same time on each device."""
+    """Batches translated at the same time on a CPU; on a GPU they queue behind each other."""
     threads: int | None = None
     limits: Limits = Limits()  # noqa: RUF009 (immutable)
     keys: Keys | None = None
@@ -65,11 +68,12 @@ def _serve(serving: Serving, listening: socket.socket) -> None:
         translator.warmup(compiled=False)
         translator.translate("Warm.")
     detect("Warm.")
-    on_gpu = any(device.type == "cuda" for device in serving.devices)
-    limits = replace(serving.limits, batch=_GPU_BATCH) if on_gpu else serving.limits
+    limits = serving.limits
     service = Service(translators * serving.workers, limits, serving.keys)
     app = make_app(service, serving.cors, serving.verbose)
-    protocol = type("ImpatientConnection", (Connection,), {"patience": serving.limits.reading})
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = Connection.most if files == resource.RLIM_INFINITY else max(1, min(Connection.most, files - _FILES))
+    protocol = type("ImpatientConnection", (Connection,), {"patience": limits.reading, "most": most})
     config = uvicorn.Config(
         app,
         http=protocol,
@@ -78,8 +82,11 @@ def _serve(serving: Serving, listening: socket.socket) -> None:
         access_log=serving.verbose,
         backlog=_ACCEPTED,
         server_header=False,
-        timeout_graceful_shutdown=round(serving.limits.seconds + _LEAVE),
+        timeout_graceful_shutdown=round(limits.seconds + _LEAVE),
     )
+    if not serving.verbose:
+        for name in ("uvicorn.error", "asyncio"):
+            logging.getLogger(name).addFilter(discreet)
     languages = " → ".join(language.name for language in service.languages())
     sys.setswitchinterval(_SWITCH)
     # When all is done, uvicorn repeats the signal that stopped it.
@@ -88,8 +95,15 @@ def _serve(serving: Serving, listening: socket.socket) -> None:
     _Announced(config, f"{languages} at {_address(listening)}").run([listening])
 
 
+def discreet(record: logging.LogRecord) -> bool:
+    """Leave only the first line of what is logged, without paths; and no stack trace."""
+    record.msg, record.args = re.split(r"\n| at /", record.getMessage())[0], ()
+    record.exc_info = record.exc_text = record.stack_info = None
+    return True
+
+
 class _Announced(uvicorn.Server):
-    """Says something once it listens, and can be stopped."""
+    """Says something once it listens, and lets more connections wait than it accepts at a time."""
 
     def __init__(self, config: uvicorn.Config, message: str) -> None:
         super().__init__(config)

@@ -370,6 +370,7 @@ def test_pages_from_elsewhere_may_ask_only_if_they_are_let(translator: Translato
     with serving(translator, cors=["https://there.example"]) as open_:
         answer = open_.request("GET", "/model", headers=headers)
         assert answer.headers["access-control-allow-origin"] == "https://there.example"
+        assert answer.headers["access-control-expose-headers"] == "Retry-After"
         other = open_.request("GET", "/model", headers={"Origin": "https://elsewhere.example"})
         assert "access-control-allow-origin" not in other.headers
 
@@ -380,4 +381,5 @@ def test_the_page_asks_nobody_else(client: Client) -> None:
         assert answer.headers["content-type"].startswith("text/html")
         assert "default-src 'self'" in answer.headers["content-security-policy"]
         assert "//" not in answer.text.replace("<!doctype", "")
+        assert client.request("GET", path, headers={"Range": "bytes=9999999-"}).text == answer.text
     assert client.request("GET", "/page/app.js").headers["content-type"].startswith("text/javascript")

@@ -11,7 +11,7 @@ from latentmt.serve.languages import detect, name
 
 def test_a_file_of_keys(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    path.write_text("# ours\nfirst\nsecond 2   # a trial\n\n")
+    path.write_text("# ours\nfirst\nsecond 2   # a trial\nthi#rd\n\n")
     keys = Keys.read(path)
     for _ in range(100):
         keys.take("first")
@@ -19,13 +19,21 @@ def test_a_file_of_keys(tmp_path: Path) -> None:
     keys.take("second")
     with pytest.raises(RefusedError, match="good for 2 requests a minute"):
         keys.take("second")
-    with pytest.raises(RefusedError, match="not known"):
-        keys.take("# ours")
+    keys.take("thi#rd")
+    for unknown in ("# ours", "thi"):
+        with pytest.raises(RefusedError, match="not known"):
+            keys.take(unknown)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("", "holds no key"), ("key -1", "line 1: expected a key"), ("a\nb c d", "line 2: expected"), (b"\xff", "read")],
+    [
+        ("", "holds no key"),
+        ("key -1", "line 1: expected a key"),
+        ("key ²", "line 1: expected"),
+        ("a\nb c d", "line 2: expected"),
+        (b"\xff", "read"),
+    ],
 )
 def test_a_file_that_is_none(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = tmp_path / "keys"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import signal
 import socket
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -22,6 +23,7 @@ from process import Running, Start
 
 from latentmt import cli
 from latentmt.infer.translator import Translator
+from latentmt.serve.server import discreet
 
 TEXT = "Ein kleiner Satz steht hier."
 
@@ -138,16 +140,26 @@ def test_sigterm_under_load_answers_everything_that_was_accepted(start: Start) -
         assert server.log.read_text().count("\n") == 1  # the address; nothing of texts, paths or stacks
 
 
-def test_a_slow_head_and_a_slow_body_are_not_waited_for(model: Path) -> None:
+@contextmanager
+def impatient(model: Path, seconds: float, files: int = 1024) -> Iterator[Running]:
+    """A server that waits so many seconds for its clients, and may open so many files."""
     script = f"""
+import resource
 from latentmt.serve import server
 from latentmt.serve.limits import Limits
-server.serve(server.Serving(model={str(model)!r}, port=0, limits=Limits(reading=0.5)))
+resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))
+server.serve(server.Serving(model={str(model)!r}, port=0, limits=Limits(reading={seconds})))
 """
     with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
-        address = process.stderr.readline().split()[-1]
-        server = Running(address, process, Path())  # type: ignore[arg-type]
+        yield Running(process.stderr.readline().split()[-1], process, Path())
+        process.terminate()
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+
+
+def test_a_slow_head_and_a_slow_body_are_not_waited_for(model: Path) -> None:
+    with impatient(model, 0.5) as server:
         with connected(server) as head, connected(server) as body, connected(server) as silent:
             head.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nX-")
             body.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
@@ -157,9 +169,23 @@ server.serve(server.Serving(model={str(model)!r}, port=0, limits=Limits(reading=
             assert answer(silent) == b""
             assert b"408 Request Timeout" in answer(body)
             assert time.monotonic() - start < 5
-            assert post(address, q=TEXT).status_code == 200
-        process.terminate()
-        assert process.wait(20) == 0
+            assert post(server.address, q=TEXT).status_code == 200
+        with connected(server) as deaf:
+            count = 1000
+            deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * count)
+            time.sleep(4)
+            assert 0 < answer(deaf).count(b"HTTP/1.1 200") < count
+        assert post(server.address, q=TEXT).status_code == 200
+
+
+def test_more_connections_than_can_be_held_are_closed(model: Path) -> None:
+    with impatient(model, 10, files=160) as server:
+        with ExitStack() as opened:
+            for _ in range(32):
+                opened.enter_context(connected(server))
+            for _ in range(200):
+                assert answer(opened.enter_context(connected(server))) == b""
+        assert post(server.address, q=TEXT).status_code == 200
 
 
 def test_nonsense_is_400_or_nothing_and_costs_nothing(running: Running) -> None:
@@ -198,6 +224,17 @@ def test_nonsense_is_400_or_nothing_and_costs_nothing(running: Running) -> None:
     assert "Traceback" not in running.log.read_text()
 
 
+def test_what_is_logged_has_no_paths_and_no_stack_traces(capsys: pytest.CaptureFixture[str]) -> None:
+    log, shown = logging.Logger("some"), logging.StreamHandler()
+    log.addHandler(shown)
+    log.addFilter(discreet)
+    try:
+        raise RuntimeError(TEXT)
+    except RuntimeError:
+        log.exception("Exception in %s at /a/path.py:3\nhandle: <Handle /a/path.py>", "callback", stack_info=True)
+    assert capsys.readouterr().err == "Exception in callback\n"
+
+
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *options: object) -> str:
     """What the command says that does not begin to serve."""
     monkeypatch.setattr(sys, "argv", ["latentmt", "serve", *map(str, options)])
@@ -216,7 +253,8 @@ def test_mistakes_are_one_line(
         (["--port", running.port], f"127.0.0.1:{running.port}: Address already in use"),
         (["--host", "256.256.256.256"], "256.256.256.256:8000: Name or service not known"),
         (["--workers", 0], "workers 0: expected at least 1"),
-        (["--max-characters", 0], "characters 0: expected more than 0"),
+        (["--max-characters", 0], "characters 0: expected more than 0, and a finite number"),
+        (["--timeout", "inf"], "seconds inf: expected more than 0, and a finite number"),
         (["--api-keys", "nowhere"], "nowhere: cannot be read (No such file or directory)"),
     ):
         assert refused(monkeypatch, capsys, "--model", model, *options) == f"error: {message}"

@@ -86,14 +86,14 @@ class Batcher:
         """What to say then."""
         return BusyError(max(1, math.ceil(self._work / self._speed)))
 
-    async def run(self, do: Do, texts: Sequence[str], how: How, weight: int = 1) -> Sequence[Any]:
-        """What is done with these texts, in a moment. `weight`: how many times the work of a translation it is.
+    async def run(self, do: Do, texts: Sequence[str], how: How, traced: bool = False) -> Sequence[Any]:
+        """What is done with these texts, in a moment. `traced`: whether that is a trace.
 
         Cancelled, the request gives up its place; and what is being done is given up where nobody else waits for it.
         """
         if not texts:
             return []
-        size = weight * work(texts, how)
+        size = work(texts, how, traced)
         if len(self._waiting) >= self._limits.waiting or (self._waiting and self._work + size > self._limits.work):
             raise self.busy()
         job = _Job(do, how, texts, size, asyncio.get_running_loop().create_future())

@@ -18,7 +18,7 @@ from latentmt.infer.translator import Aligned, Translator
 from latentmt.serve.batcher import Batcher
 from latentmt.serve.keys import Keys
 from latentmt.serve.languages import Guess, detect, name
-from latentmt.serve.limits import TRACING, Limits, TooMuchError, work
+from latentmt.serve.limits import Limits, TooMuchError, work
 from latentmt.serve.markup import Document
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.questions import (
@@ -100,8 +100,8 @@ class Service:
         how = self._how(asked)
         if how.method == "teacher":
             raise UserError("there are no refinement steps in what the teacher does")
-        self._check([asked.q], how, TRACING)
-        (sentences,) = await self.batcher.run(Tracing(asked.sentence, asked.token), [asked.q], how, TRACING)
+        self._check([asked.q], how, traced=True)
+        (sentences,) = await self.batcher.run(Tracing(asked.sentence, asked.token), [asked.q], how, traced=True)
         return Traced(how=str(how), sentences=sentences)
 
     def detected(self, text: str, key: str) -> list[Detected]:
@@ -197,12 +197,12 @@ class Service:
         lengths = min(asked.alternatives + 1, self.limits.candidates)
         return replace(how, lengths=lengths, rerank="teacher" if self.translator.teacher else "decoder")
 
-    def _check(self, texts: Sequence[str], how: How, weight: int = 1) -> None:
+    def _check(self, texts: Sequence[str], how: How, traced: bool = False) -> None:
         """Refuse what is too much for one request."""
         self._check_size(texts)
         sentences = sum(max(1, len(split_line(text, lambda _: True).parts)) for text in texts)
         self._check_sentences(sentences)
-        if weight * work(texts, how) > self.limits.request:
+        if work(texts, how, traced) > self.limits.request:
             raise TooMuchError("this is too much for one request: fewer characters, candidates or steps")
 
     def _check_size(self, texts: Sequence[str]) -> None:

@@ -235,6 +235,7 @@ def test_work_grows_with_what_is_asked_for() -> None:
     assert work(texts, How(lengths=5, samples=5, rerank="decoder")) > 20 * work(texts, How(method="prior"))
     assert work(texts, How(method="teacher")) > work(texts, HOW)
     assert work([], HOW) == 0 < work([""], HOW)
+    assert work(texts, HOW, traced=True) > 4 * work(texts, HOW)  # a sentence at a time
     assert work(["😀" * 100], How(method="prior")) > 300  # a byte, a token
     assert work(["Schöne Grüße aus Köln, und bis bald!"], HOW) < 1.5 * work(
         ["Schone Grusse aus Koln, und bis bald"], HOW

@@ -128,6 +128,27 @@ def test_several_sentences_and_none(page: Browser) -> None:
     page.wait(f"{TRANSLATION} === '' && document.getElementById('refinement').hidden")
 
 
+def test_a_refused_trace_is_asked_for_again_and_nothing_else(page: Browser) -> None:
+    page.run(
+        """
+        window.asked = [];
+        window.trusted = window.fetch;
+        window.fetch = (path, options) => {
+          asked.push([path, JSON.parse(options.body).q.length]);
+          if (path !== "trace" || asked.length > 2) return trusted(path, options);
+          const headers = { "Retry-After": "1" };
+          return Promise.resolve(new Response('{"error": "busy"}', { status: 429, headers }));
+        };
+        0
+        """
+    )
+    write(page, "Satz" * 400)
+    page.wait("document.getElementById('status').textContent.includes('Trying again')")
+    assert page.run(SHOWN)  # it is not busy while it waits
+    page.wait(f"{SHOWN} && document.getElementById('status').textContent === ''")
+    assert page.run("asked.slice(0, 3)") == [["translate", 1600], ["trace", 1200], ["trace", 1200]]
+
+
 def test_narrow_dark_and_calm(page: Browser, running: Running) -> None:
     write(page, TEXT)
     for width, dark in ((390, False), (390, True), (320, False), (1180, True)):

@@ -81,16 +81,22 @@ const KIND = {
   500: () => "Something went wrong in the server. It is not your fault.",
 };
 let retry;
-function complain(error) {
-  if (error.name === "AbortError") return;
+/** Say what is wrong; and do it again, where that may help. */
+function complain(error, again) {
+  if (error.name === "AbortError") return; // a newer question is under way
+  busy(false);
   if (!(error instanceof Problem)) throw error;
   if (error.status === 403) $("key-field").hidden = false;
   const said = KIND[error.status]?.(error) ?? (error.again ? `${error.message} Trying again …` : `${error.message}`);
   $("status").textContent = said[0].toUpperCase() + said.slice(1);
   if (error.again && error.status !== 503) {
     clearTimeout(retry);
-    retry = setTimeout(model ? refresh : begin, 1000 * Math.min(error.again, 30));
+    retry = setTimeout(again, 1000 * Math.min(error.again, 30));
   }
+}
+
+function busy(is) {
+  $("refinement").setAttribute("aria-busy", is);
 }
 
 function choices() {
@@ -101,6 +107,7 @@ function choices() {
 
 async function refresh() {
   clearTimeout(retry);
+  under_way.trace?.abort(); // of what was asked before
   const text = $("text").value;
   $("count").textContent = text.length > 0.8 * model.characters ? `${text.length} of ${model.characters}` : "";
   if (!text.trim()) {
@@ -110,7 +117,7 @@ async function refresh() {
     return;
   }
   $("translation").classList.add("old");
-  $("refinement").setAttribute("aria-busy", true);
+  busy(true);
   const asked = { source: model.source, target: model.target, ...choices() };
   const start = performance.now();
   try {
@@ -119,10 +126,11 @@ async function refresh() {
     $("translation").classList.remove("old");
     $("took").textContent = milliseconds(performance.now() - start);
     $("status").textContent = "";
-    await retrace(text, asked);
   } catch (error) {
-    complain(error);
+    complain(error, refresh);
+    return;
   }
+  retrace(text, asked);
 }
 
 async function retrace(text, asked) {
@@ -130,13 +138,20 @@ async function retrace(text, asked) {
     $("refinement").hidden = true;
     return;
   }
-  const shown = text.length > TRACED ? text.slice(0, text.lastIndexOf(" ", TRACED)) : text;
-  const { sentences } = await ask("trace", "trace", { q: shown, ...asked });
-  traced = sentences;
+  busy(true);
+  const space = text.lastIndexOf(" ", TRACED);
+  const shown = text.length > TRACED ? text.slice(0, space > 0 ? space : TRACED) : text;
+  try {
+    traced = (await ask("trace", "trace", { q: shown, ...asked })).sentences;
+  } catch (error) {
+    complain(error, () => retrace(text, asked));
+    return;
+  }
+  $("status").textContent = "";
   chosen = { sentence: Math.min(chosen.sentence, Math.max(0, traced.length - 1)), token: null };
   $("refinement").hidden = !traced.length;
   if (traced.length) showSentences();
-  $("refinement").setAttribute("aria-busy", false);
+  busy(false);
 }
 
 // Showing.
@@ -320,7 +335,7 @@ function showControls() {
     return button;
   });
   $("examples").replaceChildren(...examples);
-  $("about").textContent = `${name(model.source)} to ${name(model.target)}. Unless asked otherwise, the server translates with ${model.default}. `;
+  $("about").textContent = `${name(model.source)} to ${name(model.target)}. This page shows the way that is chosen on it; programs that choose none get ${model.default}. `;
   if (!$("text").value) $("text").value = EXAMPLES[model.source]?.[0] ?? "";
 }
 
@@ -350,7 +365,7 @@ async function begin() {
   try {
     model = await ask("model", "model");
   } catch (error) {
-    complain(error);
+    complain(error, begin);
     return;
   }
   $("status").textContent = "";

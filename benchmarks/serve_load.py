@@ -1,6 +1,6 @@
 """What the server does alone, under load, under too much of it, with malformed requests, and when it is told to stop.
 
-    python benchmarks/serve_load.py --src test.de [--model NAME] [--threads 2] [--seconds 60] [--clients 32]
+    python benchmarks/serve_load.py --src test.de [--model NAME] [--threads 1] [--workers 2] [--seconds 60]
 
 SRC is plain text, a sentence a line (`tests/fixtures/tatoeba/train.de`, say). The server is started as `latentmt serve`
 on this machine, so it shares its cores with whoever asks. What must hold is said in each line of the table; the exit
@@ -306,16 +306,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--src", type=Path, required=True)
     parser.add_argument("--model")
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--workers", type=int)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=32)
     arguments = parser.parse_args()
     texts = arguments.src.read_text(encoding="utf-8").splitlines()[:500]
-    options = ["--device", arguments.device, "--workers", str(arguments.workers)]
+    options = ["--device", arguments.device, "--threads", str(arguments.threads)]
+    options += ["--workers", str(arguments.workers)] if arguments.workers else []
     options += ["--model", arguments.model] if arguments.model else []
-    options += ["--threads", str(arguments.threads)] if arguments.threads else []
     rows: list[tuple[str, str, str, bool]] = []
     facts: dict[str, Any] = {"benchmark": "serve_load"} | vars(arguments) | {"src": arguments.src.name}
 

@@ -505,8 +505,10 @@ def serve(
         list[str] | None,
         typer.Option(help="cpu, cuda, cuda:1 …; several times for several GPUs. Default: a GPU if there is one."),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Batches translated at the same time on a CPU.")] = 1,
-    threads: ThreadsOption = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Batches translated at the same time. Default: as many as a CPU has cores.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Cores for each of them. Default: 1.")] = None,
     max_characters: Annotated[int, typer.Option(help="Of one request.")] = 10_000,
     max_sentences: Annotated[int, typer.Option(help="Of one request.")] = 256,
     max_waiting: Annotated[int, typer.Option(help="Requests that may wait; more are answered with 429.")] = 128,

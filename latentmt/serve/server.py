@@ -44,9 +44,10 @@ class Serving:
     host: str = "127.0.0.1"
     port: int = 8000
     devices: Sequence[torch.device] = (torch.device("cpu"),)
-    workers: int = 1
-    """Batches translated at the same time on a CPU; on a GPU they queue behind each other."""
+    workers: int | None = None
+    """Batches translated at the same time: on a CPU as many as there are cores, unless it is said; on a GPU one."""
     threads: int | None = None
+    """Cores that each of them may use; one, unless it is said."""
     limits: Limits = Limits()  # noqa: RUF009 (immutable)
     keys: Keys | None = None
     cors: Sequence[str] = ()
@@ -56,20 +57,21 @@ class Serving:
 
 def serve(serving: Serving) -> None:
     """Serve until SIGTERM or SIGINT; answer what was accepted before; then return."""
-    if serving.workers < 1:
+    if serving.workers is not None and serving.workers < 1:
         raise UserError(f"workers {serving.workers}: expected at least 1")
     with _listen(serving.host, serving.port) as listening:
         _serve(serving, listening)
 
 
 def _serve(serving: Serving, listening: socket.socket) -> None:
-    translators = [Translator.load(serving.model, device, serving.threads) for device in serving.devices]
+    workers, threads = _shares(serving)
+    translators = [Translator.load(serving.model, device, threads) for device in serving.devices]
     for translator in translators:
         translator.warmup(compiled=False)
         translator.translate("Warm.")
     detect("Warm.")
     limits = serving.limits
-    service = Service(translators * serving.workers, limits, serving.keys)
+    service = Service(translators * workers, limits, serving.keys)
     app = make_app(service, serving.cors, serving.verbose)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = Connection.most if files == resource.RLIM_INFINITY else max(1, min(Connection.most, files - _FILES))
@@ -93,6 +95,18 @@ def _serve(serving: Serving, listening: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     _Announced(config, f"{languages} at {_address(listening)}").run([listening])
+
+
+def _shares(serving: Serving) -> tuple[int, int | None]:
+    """How many workers there are on each device, and the cores of each.
+
+    Batches side by side on a core each make more of a CPU than one after another on all of them, and a lone request is
+    small.
+    """
+    if any(device.type == "cuda" for device in serving.devices):
+        return serving.workers or 1, serving.threads
+    threads = 1 if serving.threads is None else serving.threads
+    return serving.workers or max(1, torch.get_num_threads() // max(1, threads)), threads
 
 
 def discreet(record: logging.LogRecord) -> bool:

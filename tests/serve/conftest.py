@@ -76,7 +76,7 @@ def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
     def started(*options: object) -> Iterator[Running]:
         log = tmp_path_factory.mktemp("log") / "server"
         command = [sys.executable, "-m", "latentmt", "serve", "--model", model, "--port", 0, "--device", "cpu"]
-        command += ["--threads", 1, *options]
+        command += ["--threads", 1, "--workers", 1, *options]
         with log.open("w") as file:
             process = subprocess.Popen(list(map(str, command)), stderr=file, stdout=file, text=True)
         try:

@@ -29,7 +29,7 @@ Do = Callable[[Translator, Sequence[str], How, GoOn], Sequence[Any]]
 
 WINDOW = 0.003
 """Seconds that a free translator waits for company, where requests wait already."""
-_CPU_BATCH = 1024
+_CPU_BATCH = 512
 """Tokens translated together, unless the limits say it: more would only make everybody wait longer."""
 _GPU_BATCH = 4096
 """The same, where there is a GPU."""

@@ -152,8 +152,10 @@ server.serve(server.Serving(model={str(model)!r}, port=0, limits=Limits(reading=
 """
     with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
-        yield Running(process.stderr.readline().split()[-1], process, Path())
-        process.terminate()
+        try:
+            yield Running(process.stderr.readline().split()[-1], process, Path())
+        finally:
+            process.terminate()
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
 
@@ -179,7 +181,7 @@ def test_a_slow_head_and_a_slow_body_are_not_waited_for(model: Path) -> None:
 
 
 def test_more_connections_than_can_be_held_are_closed(model: Path) -> None:
-    with impatient(model, 10, files=160) as server:
+    with impatient(model, 60, files=160) as server:  # it is not patience that ends
         with ExitStack() as opened:
             for _ in range(32):
                 opened.enter_context(connected(server))

@@ -75,7 +75,7 @@ def given_to_engine(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """An engine that translates every sentence by itself; and what it was given."""
     seen: list[list[int]] = []
 
-    def best(_: Engine, sentences: Sequence[Sequence[int]], __: How) -> list[Candidate]:
+    def best(_: Engine, sentences: Sequence[Sequence[int]], *__: object) -> list[Candidate]:
         seen.extend(list(sentence) for sentence in sentences)
         return [Candidate(list(sentence[:-1]), list(sentence[:-1]), 0.0) for sentence in sentences]
 

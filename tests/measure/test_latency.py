@@ -245,9 +245,9 @@ def test_ways_take_turns_on_the_same_sentences(model: Path, monkeypatch: pytest.
     translator, asked = Translator.load(model), []
     best = Engine.best
 
-    def noted(engine: Engine, sentences: Any, how: How) -> Any:
+    def noted(engine: Engine, sentences: Any, how: How, *more: Any) -> Any:
         asked.append((id(engine), str(how), [len(sentence) for sentence in sentences]))
-        return best(engine, sentences, how)
+        return best(engine, sentences, how, *more)
 
     monkeypatch.setattr(Engine, "best", noted)
     monkeypatch.setattr(latency, "_TURN", 2)

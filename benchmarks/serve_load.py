@@ -302,6 +302,89 @@ def counted(statuses: Counter[int]) -> str:
     return ", ".join(f"{count:,} × {status or 'closed'}" for status, count in sorted(statuses.items()))
 
 
+@dataclass
+class Findings:
+    """What was measured, for people and as JSON."""
+
+    facts: dict[str, Any]
+    rows: list[tuple[str, str, str, bool]] = field(default_factory=list)
+
+    def found(self, what: str, figure: str, wanted: str = "", holds: bool = True) -> None:
+        """A line of the table; with what is wanted, whether that holds."""
+        self.rows.append((what, figure, wanted, holds))
+        print(f"{what}: {figure}", file=sys.stderr, flush=True)
+
+    def memory(self, before: int, after: int) -> None:
+        self.found("  memory", f"{before / 1e6:.0f} MB, {(after - before) / 1e6:+.0f}", "flat", after - before < FLAT)
+
+    @property
+    def hold(self) -> bool:
+        return all(holds for *_, holds in self.rows)
+
+    def show(self) -> None:
+        shown = [
+            (what, figure, f"{wanted}: {'yes' if holds else 'NO'}" if wanted else "")
+            for what, figure, wanted, holds in self.rows
+        ]
+        output().print(table("latentmt serve", ("", "measured", "wanted"), shown))
+        print(json.dumps(self.facts | {"holds": self.hold}))
+
+
+def measure_alone(server: Server, texts: Sequence[str], translator: Translator, to: Findings) -> None:
+    without, with_ = (1e3 * statistics.median(times) for times in alone(translator, server.port, texts[:200]))
+    to.facts |= {"translator_ms": without, "alone_ms": with_}
+    to.found("alone, median", f"{with_:.1f} ms; Translator {without:.1f}", "at most 5 ms more", with_ - without <= 5)
+
+
+def measure_load(server: Server, texts: Sequence[str], clients: int, seconds: float, to: Findings) -> None:
+    single = asyncio.run(load(server.port, texts, 1, seconds / 4))
+    to.facts["memory_mb"] = server.memory / 1e6
+    many = asyncio.run(load(server.port, texts, clients, seconds))
+    p50, p99 = many.quantile(0.5), many.quantile(0.99)
+    to.facts |= {"single_rate": single.rate, "rate": many.rate, "p50_ms": p50, "p99_ms": p99}
+    to.found("one client", f"{single.rate:.1f} sentences/s", "only 200", set(single.statuses) == {200})
+    ratio = many.rate / single.rate
+    to.found(
+        f"{clients} clients, {seconds:.0f} s", f"{many.rate:.1f} sentences/s, × {ratio:.2f}", "at least × 2", ratio >= 2
+    )
+    to.found("  latency", f"p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+    to.found("  answers", counted(many.statuses), "only 200", set(many.statuses) == {200})
+
+
+def measure_overload(server: Server, texts: Sequence[str], seconds: float, to: Findings) -> None:
+    before = server.memory
+    with healthy(server.port) as took:
+        over = asyncio.run(load(server.port, texts, OVERLOAD_CLIENTS, seconds, pause=0.2))
+    after, worst = server.memory, 1e3 * max(took)
+    to.facts |= {"overload": dict(over.statuses), "overload_rate": over.rate, "health_ms": worst}
+    to.facts["overload_growth_mb"] = (after - before) / 1e6
+    to.found(
+        f"{OVERLOAD_CLIENTS} clients", counted(over.statuses), "only 200 and 429", set(over.statuses) <= {200, 429}
+    )
+    to.found("  throughput", f"{over.rate:.1f} sentences/s")
+    to.memory(before, after)
+    to.found("  health", f"{worst:.0f} ms at worst of {len(took)}", "under 200 ms", worst < 200)
+
+
+def measure_malformed(server: Server, texts: Sequence[str], to: Findings) -> None:
+    asyncio.run(attack(server.port, 200))  # what is kept after the first ones is not growth
+    before = server.memory
+    statuses = asyncio.run(attack(server.port, MALFORMED))
+    after, alive = server.memory, asyncio.run(load(server.port, texts, 1, 0.5)).statuses
+    to.facts |= {"malformed": dict(statuses), "malformed_growth_mb": (after - before) / 1e6}
+    holds = max(statuses) < 500 and set(alive) == {200}
+    to.found(f"{MALFORMED} malformed", counted(statuses), "nothing from 500 on", holds)
+    to.memory(before, after)
+
+
+def measure_stop(server: Server, texts: Sequence[str], clients: int, to: Findings) -> None:
+    stopped = asyncio.run(until_stopped(server, texts, clients))
+    code = server.process.wait(60)
+    to.facts |= {"stopped": dict(stopped.statuses), "exit": code}
+    holds = set(stopped.statuses) == {200} and not code
+    to.found("SIGTERM", f"{counted(stopped.statuses)}; exit {code}", "all answered", holds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--src", type=Path, required=True)
@@ -316,82 +399,15 @@ def main() -> None:
     options = ["--device", arguments.device, "--threads", str(arguments.threads)]
     options += ["--workers", str(arguments.workers)] if arguments.workers else []
     options += ["--model", arguments.model] if arguments.model else []
-    rows: list[tuple[str, str, str, bool]] = []
-    facts: dict[str, Any] = {"benchmark": "serve_load"} | vars(arguments) | {"src": arguments.src.name}
-
-    def found(what: str, figure: str, wanted: str, holds: bool) -> None:
-        rows.append((what, figure, wanted, holds))
-        print(f"{what}: {figure}", file=sys.stderr, flush=True)
-
+    to = Findings({"benchmark": "serve_load"} | vars(arguments) | {"src": arguments.src.name})
     with served(options) as server:
-        translator = Translator.load(arguments.model, arguments.device, arguments.threads)
-        without, with_ = (1e3 * statistics.median(times) for times in alone(translator, server.port, texts[:200]))
-        del translator
-        facts |= {"translator_ms": without, "alone_ms": with_}
-        found("alone, median", f"{with_:.1f} ms; Translator {without:.1f}", "at most 5 ms more", with_ - without <= 5)
-
-        single = asyncio.run(load(server.port, texts, 1, arguments.seconds / 4))
-        memory = server.memory
-        many = asyncio.run(load(server.port, texts, arguments.clients, arguments.seconds))
-        facts |= {
-            "single_rate": single.rate,
-            "rate": many.rate,
-            "p50_ms": many.quantile(0.5),
-            "p99_ms": many.quantile(0.99),
-        }
-        found("one client", f"{single.rate:.1f} sentences/s", "", set(single.statuses) == {200})
-        found(
-            f"{arguments.clients} clients, {arguments.seconds:.0f} s",
-            f"{many.rate:.1f} sentences/s, × {many.rate / single.rate:.2f}",
-            "at least × 2",
-            many.rate >= 2 * single.rate,
-        )
-        found("  latency", f"p50 {many.quantile(0.5):.0f} ms, p99 {many.quantile(0.99):.0f} ms", "", True)
-        found("  answers", counted(many.statuses), "only 200", set(many.statuses) == {200})
-
-        before = server.memory
-        with healthy(server.port) as took:
-            over = asyncio.run(load(server.port, texts, OVERLOAD_CLIENTS, arguments.seconds / 2, pause=0.2))
-        growth = server.memory - before
-        facts |= {"overload": dict(over.statuses), "health_ms": 1e3 * max(took), "overload_growth_mb": growth / 1e6}
-        facts |= {"overload_rate": over.rate, "memory_mb": memory / 1e6}
-        found(
-            f"{OVERLOAD_CLIENTS} clients", counted(over.statuses), "only 200 and 429", set(over.statuses) <= {200, 429}
-        )
-        found("  throughput", f"{over.rate:.1f} sentences/s", "", True)
-        found("  memory", f"{before / 1e6:.0f} MB, {growth / 1e6:+.0f}", "flat", growth < FLAT)
-        found("  health", f"{1e3 * max(took):.0f} ms at worst of {len(took)}", "under 200 ms", max(took) < 0.2)
-
-        asyncio.run(attack(server.port, 200))
-        before = server.memory
-        statuses = asyncio.run(attack(server.port, MALFORMED))
-        growth = server.memory - before
-        alive = asyncio.run(load(server.port, texts, 1, 0.5)).statuses
-        facts |= {"malformed": dict(statuses), "malformed_growth_mb": growth / 1e6}
-        found(
-            f"{MALFORMED} malformed",
-            counted(statuses),
-            "nothing from 500 on",
-            max(statuses) < 500 and set(alive) == {200},
-        )
-        found("  memory", f"{before / 1e6:.0f} MB, {growth / 1e6:+.0f}", "flat", growth < FLAT)
-
-        stopped = asyncio.run(until_stopped(server, texts, arguments.clients))
-        code = server.process.wait(60)
-        facts |= {"stopped": dict(stopped.statuses), "exit": code}
-        found(
-            "SIGTERM",
-            f"{counted(stopped.statuses)}; exit {code}",
-            "all answered",
-            set(stopped.statuses) == {200} and not code,
-        )
-    shown = [
-        (what, figure, f"{wanted}: {'yes' if holds else 'NO'}" if wanted else "")
-        for what, figure, wanted, holds in rows
-    ]
-    output().print(table("latentmt serve", ("", "measured", "wanted"), shown))
-    print(json.dumps(facts | {"holds": all(row[3] for row in rows)}))
-    sys.exit(0 if all(row[3] for row in rows) else 1)
+        measure_alone(server, texts, Translator.load(arguments.model, arguments.device, arguments.threads), to)
+        measure_load(server, texts, arguments.clients, arguments.seconds, to)
+        measure_overload(server, texts, arguments.seconds / 2, to)
+        measure_malformed(server, texts, to)
+        measure_stop(server, texts, arguments.clients, to)
+    to.show()
+    sys.exit(not to.hold)
 
 
 if __name__ == "__main__":

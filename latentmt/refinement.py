@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from latentmt.infer.how import How
-from latentmt.infer.trace import SentenceTrace, Step
+from latentmt.infer.trace import SentenceTrace, Step, changed
 from latentmt.infer.translator import Translator
 
 CHANGED = "bold green"
@@ -31,7 +29,7 @@ def show_trace(translator: Translator, how: How, traces: Sequence[SentenceTrace]
         for step in trace.steps:
             words = _read(translator, step).split()
             name = f"{how.method}-{step.number}" if step.number else "L=0"
-            _line(console, name, _marked(words, before), f"{100 * _certainty(step):.0f}%")
+            _line(console, name, _marked(words, before), f"{100 * step.certainty:.0f}%")
             before = words
         _line(console, "read as", Text(_kept(translator, trace)))
         for score, candidate in _ranked(translator, trace):
@@ -64,29 +62,16 @@ def _kept(translator: Translator, trace: SentenceTrace) -> str:
     return translator.texts([trace.candidates[trace.best].readable])[0]
 
 
-def _certainty(step: Step) -> float:
-    """The geometric mean of the tokens' probabilities."""
-    return math.exp(sum(step.log_probs) / max(len(step.log_probs), 1))
-
-
 def _marked(words: Sequence[str], before: Sequence[str] | None) -> Text:
     """The words, those marked that the step before did not have there."""
-    text = Text()
-    changes = difflib.SequenceMatcher(None, before or words, words, autojunk=False).get_opcodes()
-    for kind, _, _, first, last in changes:
-        for word in words[first:last]:
-            text.append(word, CHANGED if kind != "equal" else "")
-            text.append(" ")
-    text.rstrip()
-    return text
+    new = changed(before or words, words)
+    return Text(" ").join(Text(word, CHANGED if place in new else "") for place, word in enumerate(words))
 
 
 def _ranked(translator: Translator, trace: SentenceTrace) -> Iterator[tuple[float, str]]:
-    """The best candidates with their scores, where there was a choice; each text once."""
+    """The best candidates with their scores, where there was a choice."""
     if len(trace.candidates) == 1:
         return
-    ordered = sorted(trace.candidates, key=lambda candidate: -candidate.score)
-    scores: dict[str, float] = {}
-    for text, candidate in zip(translator.texts([one.readable for one in ordered]), ordered, strict=True):
-        scores.setdefault(text, candidate.score)
-    yield from ((score, text) for text, score in list(scores.items())[:SHOWN])
+    shown = sorted(trace.ranked, key=lambda candidate: -candidate.score)[:SHOWN]
+    texts = translator.texts([candidate.readable for candidate in shown])
+    yield from ((candidate.score, text) for candidate, text in zip(shown, texts, strict=True))

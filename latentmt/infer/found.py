@@ -6,6 +6,7 @@ It knows no networks and does not search.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,15 @@ class Candidate:
     """As it is read."""
     score: float
     """What candidates are ranked by, per token; the teacher's own score where it translates; 0 without a rerank."""
+
+
+def ranked(candidates: Sequence[Candidate], best: int) -> list[Candidate]:
+    """The candidates that read differently, the kept one first, then by their scores."""
+    ordered = [candidates[best], *sorted(candidates, key=lambda candidate: -candidate.score)]
+    first: dict[tuple[int, ...], Candidate] = {}
+    for candidate in ordered:
+        first.setdefault(tuple(candidate.readable), candidate)
+    return list(first.values())
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The plane in which a sentence's latents move, so that they can be drawn; of two dimensions it is the whole space."""
+"""The plane in which a sentence's latents move, so that they can be drawn; of two dimensions it is the whole space.
+
+And a grid in it, to look around on.
+"""
 
 from __future__ import annotations
 
@@ -42,3 +45,12 @@ class Plane:
         """The latents at points of the plane that is shifted so as to go through one of them."""
         through = through.to(self.axes)
         return through + (points - self.flat(through)) @ self.axes
+
+
+def square(points: Float[Tensor, "n 2"], side: int, margin: float) -> Float[Tensor, "y x 2"]:
+    """A grid around points, with equal scales, and room on each side: a share of their extent."""
+    points = points.double().cpu()
+    low, high = points.min(0).values, points.max(0).values
+    half = (0.5 + margin) * (high - low).max().clamp(min=0.2)
+    x, y = (torch.linspace(float(middle - half), float(middle + half), side) for middle in (low + high) / 2)
+    return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)

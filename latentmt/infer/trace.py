@@ -6,11 +6,13 @@ the same as everywhere.
 
 from __future__ import annotations
 
+import difflib
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,7 +22,7 @@ from torch import Tensor
 from latentmt.data.batches import padded_batches
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.engine import Engine
-from latentmt.infer.found import Candidate, on_host
+from latentmt.infer.found import Candidate, on_host, ranked
 from latentmt.infer.how import How
 from latentmt.infer.refine import decode_tokens
 from latentmt.infer.search import field_of, search
@@ -42,6 +44,11 @@ class Step:
     milliseconds: float = field(default=0.0, compare=False)
     """How long it took to come here from the step before; the first one is encoding, length and prior."""
 
+    @property
+    def certainty(self) -> float:
+        """The geometric mean of the tokens' probabilities."""
+        return min(1.0, math.exp(sum(self.log_probs) / max(len(self.log_probs), 1)))
+
 
 @dataclass(frozen=True)
 class SentenceTrace:
@@ -52,6 +59,17 @@ class SentenceTrace:
     candidates: list[Candidate]
     best: int
     """Which candidate was kept; the steps are its own."""
+
+    @property
+    def ranked(self) -> list[Candidate]:
+        """The different candidates, the kept one first, then by their scores."""
+        return ranked(self.candidates, self.best)
+
+
+def changed(before: Sequence[Any], after: Sequence[Any]) -> set[int]:
+    """The places of the tokens, or words, that were not there before."""
+    changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return {place for kind, _, _, first, last in changes if kind != "equal" for place in range(first, last)}
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.infer.alignment import Link, links
 from latentmt.infer.engine import Engine, GoOn, always
-from latentmt.infer.found import Candidate
+from latentmt.infer.found import Candidate, ranked
 from latentmt.infer.how import METHODS, WAY, How, Method, default_method
 from latentmt.infer.postprocess import repeatable_pieces
 from latentmt.infer.refine import ADAPTIVE_STEPS
@@ -264,13 +264,10 @@ class Translator:
         return Translation(whole, [id_ for one in found for id_ in one.decoded])
 
     def _ranked(self, line: _Sentences, found: list[tuple[list[Candidate], int]], most: int) -> list[str]:
-        ranked = []
-        for candidates, best in found:
-            ordered = [candidates[best], *sorted(candidates, key=lambda candidate: -candidate.score)]
-            ranked.append(list({tuple(candidate.readable): candidate for candidate in ordered}.values()))
-        count = min(most, max(map(len, ranked), default=1))
+        each = [ranked(candidates, best) for candidates, best in found]
+        count = min(most, max(map(len, each), default=1))
         texts = [
-            self._joined(line, [some[min(number, len(some) - 1)] for some in ranked]).text for number in range(count)
+            self._joined(line, [some[min(number, len(some) - 1)] for some in each]).text for number in range(count)
         ]
         return list(dict.fromkeys(texts))
 

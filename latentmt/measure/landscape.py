@@ -17,6 +17,7 @@ from torch import Tensor
 from latentmt.data.normalise import normalise
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.errors import UserError
+from latentmt.infer.plane import square
 from latentmt.infer.refine import Field, decode_tokens, delta_field, net_field, refine
 from latentmt.infer.translator import Translator
 from latentmt.models.latent import LatentModel
@@ -81,8 +82,10 @@ def landscape(translator: Translator, source: str, reference: str, steps: int = 
     with translator.engine.turn:
         walk = _walk(translator, sentences[0], target, steps)
         places = range(len(target) - 1)  # EOS is no picture
-        squares = [_square(torch.cat([points[:, place] for points in walk.ways.values()]), grid) for place in places]
-        looks = [_look(translator, walk, *place_and_square) for place_and_square in enumerate(squares)]
+        areas = [
+            square(torch.cat([points[:, place] for points in walk.ways.values()]), grid, _MARGIN) for place in places
+        ]
+        looks = [_look(translator, walk, *place_and_area) for place_and_area in enumerate(areas)]
     pieces = {name: translator.tokenizer.pieces(ids) for name, ids in walk.ends.items()}
     panels = [
         Panel(
@@ -91,12 +94,12 @@ def landscape(translator: Translator, source: str, reference: str, steps: int = 
             prior=_listed(walk.ways["prior"][0, place]),
             delta=_listed(walk.ways["delta"][:, place]),
             score=_listed(walk.ways["score"][:, place]),
-            x=_listed(square[0, :, 0]),
-            y=_listed(square[:, 0, 1]),
+            x=_listed(area[0, :, 0]),
+            y=_listed(area[:, 0, 1]),
             field=_listed(look.field),
             decoded=look.decoded,
         )
-        for place, (square, look) in enumerate(zip(squares, looks, strict=True))
+        for place, (area, look) in enumerate(zip(areas, looks, strict=True))
     ]
     texts = translator.texts(list(walk.ends.values()))
     return Landscape(source, reference, dict(zip(walk.ends, texts, strict=True)), panels)
@@ -172,25 +175,17 @@ def _walk(translator: Translator, sentence: list[int], reference: list[int], ste
     return _Walk(encoded, ways, ends)
 
 
-def _square(points: Float[Tensor, "n 2"], grid: int) -> Float[Tensor, "y x 2"]:
-    """A grid around the points, with equal scales and some room."""
-    low, high = points.min(0).values, points.max(0).values
-    half = (0.5 + _MARGIN) * (high - low).max().clamp(min=0.2)
-    x, y = (torch.linspace(float(middle - half), float(middle + half), grid) for middle in (low + high) / 2)
-    return torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1)
-
-
-def _look(translator: Translator, walk: _Walk, place: int, square: Float[Tensor, "y x 2"]) -> _Look:
+def _look(translator: Translator, walk: _Walk, place: int, area: Float[Tensor, "y x 2"]) -> _Look:
     """The score, and what is decoded, with one token at each point of the grid and the others where the prior is."""
     encoded, prior = walk.encoded, walk.ways["prior"]
     model = cast(LatentModel, translator.latent)
-    z = prior.repeat(square.shape[0] * square.shape[1], 1, 1)
-    z[:, place] = square.flatten(0, 1).to(z)
+    z = prior.repeat(area.shape[0] * area.shape[1], 1, 1)
+    z[:, place] = area.flatten(0, 1).to(z)
     lengths = torch.full((len(z),), z.shape[1], device=z.device)
     layout = Layout.of_lengths(lengths, z.shape[1])
     field = net_field(translator.fields["score"], encoded, layout)(z)[:, place]
     ids = decode_tokens(model, z, layout, model.decoder_stack.remember(encoded)).ids[:, place]
-    side = square.shape[1]
+    side = area.shape[1]
     pieces = translator.tokenizer.pieces(ids.tolist())
     decoded = [pieces[row : row + side] for row in range(0, len(pieces), side)]
     return _Look(field.view(-1, side, 2), decoded)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from latentmt.infer.engine import GoOn
 from latentmt.infer.how import How
-from latentmt.infer.plane import Plane
-from latentmt.infer.trace import SentenceTrace, Step, field_around
+from latentmt.infer.plane import Plane, square
+from latentmt.infer.trace import SentenceTrace, Step, changed, field_around
 from latentmt.infer.translator import Translator
 from latentmt.serve.questions import TraceCandidate, TraceField, TraceSentence, TraceStep, TraceToken
 
 _GRID = 9
 """Arrows along each side of a field."""
-_MARGIN = 1.6
-"""How much larger a field is than the path in it."""
+_MARGIN = 0.3
+"""Room around the path in it, as a share of its size."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +37,17 @@ class Tracing:
     def _sentence(self, translator: Translator, how: How, number: int, trace: SentenceTrace) -> TraceSentence:
         plane = Plane.of(trace)
         wanted = self.token is not None and number == self.sentence and self.token < len(trace.steps[0].ids)
-        texts = translator.texts([candidate.readable for candidate in trace.candidates])
+        candidates = _candidates(translator, trace)
         return TraceSentence(
             source=translator.tokenizer.decode([trace.source])[0],
-            translation=texts[trace.best],
+            translation=candidates[0].text,
             dimensions=len(trace.steps[0].z[0]),
             seen=plane.seen,
             steps=[
                 _step(translator, plane, step, before)
                 for step, before in zip(trace.steps, [None, *trace.steps], strict=False)
             ],
-            candidates=_candidates(texts, trace),
+            candidates=candidates,
             field=_field(translator, how, trace, plane, self.token or 0) if wanted else None,
         )
 
@@ -59,20 +56,17 @@ def _step(translator: Translator, plane: Plane, step: Step, before: Step | None)
     (text,) = translator.tokenizer.decode([step.ids])
     ends = [end for _, end in translator.tokenizer.spans(step.ids)]
     places = plane.flat(torch.tensor(step.z, dtype=torch.float64)).tolist()
-    changed = _changed(before.ids, step.ids) if before else set()
+    new = changed(before.ids, step.ids) if before else set()
     tokens = [
-        TraceToken(
-            text=text[start:end], probability=_probability(log_prob), changed=number in changed, place=tuple(place)
-        )
+        TraceToken(text=text[start:end], probability=_probability(log_prob), changed=number in new, place=tuple(place))
         for number, (start, end, log_prob, place) in enumerate(
             zip([0, *ends], ends, step.log_probs, places, strict=False)
         )
     ]
-    mean = sum(step.log_probs) / max(len(step.log_probs), 1)
     return TraceStep(
         number=step.number,
         text=translator.texts([step.ids])[0],
-        probability=_probability(mean),
+        probability=step.certainty,
         milliseconds=step.milliseconds,
         tokens=tokens,
     )
@@ -82,34 +76,19 @@ def _probability(log_prob: float) -> float:
     return min(1.0, math.exp(log_prob))
 
 
-def _changed(before: Sequence[int], ids: Sequence[int]) -> set[int]:
-    """The places of the tokens that the step before did not have there."""
-    changes = difflib.SequenceMatcher(None, before, ids, autojunk=False).get_opcodes()
-    return {place for kind, _, _, first, last in changes if kind != "equal" for place in range(first, last)}
-
-
-def _candidates(texts: Sequence[str], trace: SentenceTrace) -> list[TraceCandidate]:
+def _candidates(translator: Translator, trace: SentenceTrace) -> list[TraceCandidate]:
     """The different candidates, best first, the kept one among them."""
-    order = sorted(range(len(texts)), key=lambda number: (number != trace.best, -trace.candidates[number].score))
-    first = {texts[number]: number for number in reversed(order)}
+    texts = translator.texts([candidate.readable for candidate in trace.ranked])
     return [
-        TraceCandidate(text=texts[number], score=trace.candidates[number].score, kept=number == trace.best)
-        for number in sorted(first.values(), key=order.index)
+        TraceCandidate(text=text, score=candidate.score, kept=not number)
+        for number, (text, candidate) in enumerate(zip(texts, trace.ranked, strict=True))
     ]
 
 
 def _field(translator: Translator, how: How, trace: SentenceTrace, plane: Plane, token: int) -> TraceField:
     """The field on a grid around the way of a token."""
     path = plane.flat(torch.tensor([step.z[token] for step in trace.steps], dtype=torch.float64))
-    points = _grid(path)
+    points = square(path, _GRID, _MARGIN).flatten(0, 1)
     around = plane.lifted(points, torch.tensor(trace.steps[-1].z[token], dtype=torch.float64)).float()
     moves = plane.flat(field_around(translator.engine, trace, how, token, around))
     return TraceField(token=token, points=points.tolist(), moves=moves.tolist())
-
-
-def _grid(path: Float[Tensor, "steps 2"]) -> Float[Tensor, "points 2"]:
-    """Points in a square around a path."""
-    low, high = path.min(0).values, path.max(0).values
-    middle, half = (low + high) / 2, max(float((high - low).max()) / 2 * _MARGIN, 0.1)
-    side = torch.linspace(-half, half, _GRID, dtype=torch.float64)
-    return middle + torch.cartesian_prod(side, side)

@@ -65,7 +65,7 @@ def _show_corpus(corpus: Corpus, console: Console) -> None:
         f"{manifest.vocabulary:,} pieces"
     )
     rows = [
-        (name, facts.pairs, facts.source_tokens, facts.target_tokens, facts.read - facts.pairs)
+        (name, facts.pairs, facts.source_tokens, facts.target_tokens, sum(facts.dropped.values()))
         for name, facts in manifest.splits.items()
     ]
     console.print(table("Splits", ["split", "pairs", "source tokens", "target tokens", "dropped"], rows))
@@ -90,7 +90,9 @@ def show_dropped(corpus: Corpus, console: Console) -> None:
     facts = corpus.manifest.splits["train"]
     rows = [("read", facts.read, "")]
     rows += [(f"− {rule}", count, f"{count / facts.read:.2%}") for rule, count in facts.dropped.items()]
-    console.print(table("Cleaning (train)", ["", "pairs", "share"], [*rows, ("kept", facts.pairs, "")]))
+    rows += [("kept", facts.pairs - facts.resampled, "")]
+    rows += [("+ cut into other pieces", facts.resampled, "")] if facts.resampled else []
+    console.print(table("Cleaning (train)", ["", "pairs", "share"], rows))
 
 
 def _histogram(split: Split) -> Iterator[tuple[int, int, int, str]]:

@@ -51,6 +51,8 @@ class SplitFacts(Section):
     """Pairs before cleaning."""
     dropped: dict[str, int] = field(default_factory=dict)
     """Pairs that each rule dropped."""
+    resampled: int = 0
+    """How many of the pairs are others once more, with sources cut into other pieces."""
     replaced: int = 0
     """Pairs whose distilled target was unusable and that kept their reference."""
 

@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +24,7 @@ from latentmt.config import Section, to_tree
 from latentmt.data.clean import CleanConfig, Cleaner, Tally, keep_lengths
 from latentmt.data.corpus import FORMAT, Corpus, CorpusWriter, SplitFacts, SplitWriter
 from latentmt.data.normalise import TextRules, normalise
+from latentmt.data.resample import ResampleConfig, Resampler
 from latentmt.data.text import BadLine, Pair, ParallelText, read_pairs
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.display import Counting, say
@@ -50,6 +51,7 @@ class DataConfig(Section):
     target: TextRules = field(default_factory=TextRules)
     clean: CleanConfig = field(default_factory=CleanConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    resample: ResampleConfig = field(default_factory=ResampleConfig)
     row_width: Annotated[int, Field(ge=2)] = 64
     """Tokens on either side of a packed training row."""
 
@@ -124,15 +126,20 @@ def _clean_train(config: DataConfig, folder: Path, tally: Tally) -> Iterator[lis
 
 
 def _write_train(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
-    tally = Tally()
+    tally, resampled = Tally(), Resampler(tokenizer, config.resample)
     with Counting("train", "pairs") as counting:
         for pairs in _clean_train(config, folder, tally):
             source, target = _encode(pairs, tokenizer)
             lengths = [np.array([len(ids) for ids in side], dtype=np.int64) for side in (source, target)]
             keep = np.flatnonzero(keep_lengths(lengths[0], lengths[1], config.clean, tally))
             writer.append([source[i] for i in keep], [target[i] for i in keep])
+            for _ in range(config.resample.copies):
+                again = [(resampled(pairs[i].source), target[i]) for i in keep]
+                fitting = [pair for pair in again if len(pair[0]) <= config.clean.max_length]
+                writer.append([source for source, _ in fitting], [target for _, target in fitting])
             counting.advance(tally.read - counting.done)
-    return _facts(writer, tally)
+    facts = _facts(writer, tally)
+    return replace(facts, resampled=facts.pairs - (tally.read - sum(tally.dropped.values())))
 
 
 def _write_held_out(

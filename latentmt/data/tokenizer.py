@@ -104,6 +104,14 @@ class Tokenizer:
         encoded: list[list[int]] = encode(escaped, add_eos=True, num_threads=threads)
         return encoded
 
+    def segmentations(self, text: str, most: int) -> list[tuple[list[int], float]]:
+        """The likeliest ways to cut a text into pieces, without EOS, and their log-probabilities; of a unigram model."""
+        try:
+            found = self._processor.nbest_encode(_escaped(text), nbest_size=most, add_eos=False)
+        except RuntimeError as error:
+            raise UserError(f"only a unigram tokenizer knows other segmentations ({error})") from None
+        return [(ids, sum(map(self._processor.get_score, ids))) for ids in found]
+
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
         """The text of each sentence; special pieces have none."""
         return [_ESCAPED.sub(lambda match: _UNESCAPE[match[0]], self._decoded(sentence)) for sentence in sentences]

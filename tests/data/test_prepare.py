@@ -16,6 +16,7 @@ from latentmt.data.clean import CleanConfig
 from latentmt.data.corpus import Corpus
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.prepare import DataConfig, prepare
+from latentmt.data.resample import ResampleConfig
 from latentmt.data.text import Pair, ParallelText
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
@@ -189,3 +190,23 @@ def test_killed_at_any_moment_it_leaves_a_whole_corpus(tmp_path: Path, tokenizer
         whole.add(corpus.manifest.fingerprint)
     assert start(9.0).wait() == 0
     assert len(list((tmp_path / "corpus").iterdir())) == 2  # what the killed ones left is swept away
+
+
+def test_copies_are_the_same_pairs_cut_into_other_pieces(tmp_path: Path) -> None:
+    plain, _ = prepare(CONFIG, SAMPLE, tmp_path / "plain")
+    copied, _ = prepare(
+        dataclasses.replace(CONFIG, resample=ResampleConfig(copies=2)), SAMPLE, tmp_path / "copied", plain.tokenizer
+    )
+    facts, pairs = copied.manifest.splits["train"], texts(plain, "train")
+    assert facts.pairs - facts.resampled == len(pairs)
+    assert facts.read - sum(facts.dropped.values()) == len(pairs)
+    assert 1.9 * len(pairs) < facts.resampled <= 2 * len(pairs)  # those that became too long are missing
+    again = texts(copied, "train")
+    assert again[: len(pairs)] == pairs
+    assert set(again) == set(pairs)
+    sides = [[tuple(side[i].tolist()) for i in range(len(side))] for side in vars(copied.split("train")).values()]
+    assert len(set(sides[0])) > 2 * len(pairs)
+    assert len(set(sides[1])) <= len(pairs)
+    assert max(map(len, sides[0])) <= CONFIG.clean.max_length
+    assert texts(copied, "dev") == texts(plain, "dev")
+    assert len(copied.split("dev")) == 50

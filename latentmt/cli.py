@@ -41,6 +41,9 @@ BudgetOption = Annotated[
     float | None, typer.Option(min=0, help="Make a new training run as long as this, instead of the recipe's steps.")
 ]
 MaxOption = Annotated[float | None, typer.Option(min=0, help="Stop training after this, to be resumed.")]
+StartOption = Annotated[
+    str | None, typer.Option(help="Begin with the weights of this model, of the same size and tokenizer.")
+]
 ModelOption = Annotated[
     str | None,
     typer.Option(
@@ -193,6 +196,7 @@ def train(
     device: DeviceOption = None,
     budget_minutes: BudgetOption = None,
     max_minutes: MaxOption = None,
+    start: StartOption = None,
 ) -> None:
     """Train one stage of a recipe, or go on with it. Started by torchrun, on several processes."""
     from latentmt.pipeline import train_stage
@@ -202,7 +206,7 @@ def train(
 
     loaded, folder = load_recipe(recipe, set_ or ()), _work_folder(recipe, work)
     with joined(device) as ranks, halting(max_minutes) as halt:
-        train_stage(loaded, folder, stage.value, ranks=ranks, halt=halt, budget_minutes=budget_minutes)
+        train_stage(loaded, folder, stage.value, ranks=ranks, halt=halt, budget_minutes=budget_minutes, start=start)
 
 
 @app.command()

@@ -10,7 +10,7 @@ work/training/<stage>   the state and the logs of a training run
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ from latentmt.distill import distill
 from latentmt.errors import UserError
 from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
+from latentmt.installed import find_model
 from latentmt.measure.quality import measure
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentConfig, LatentModel
@@ -100,10 +101,22 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks) -> Corpus:
 
 
 def train_stage(
-    recipe: Recipe, work: Path, stage: Kind, *, ranks: Ranks, halt: Halt, budget_minutes: float | None = None
+    recipe: Recipe,
+    work: Path,
+    stage: Kind,
+    *,
+    ranks: Ranks,
+    halt: Halt,
+    budget_minutes: float | None = None,
+    start: str | None = None,
 ) -> bool:
-    """Train one stage and write its bundle, unless that is there; True once it is."""
+    """Train one stage and write its bundle, unless that is there; True once it is.
+
+    `start`: the model whose weights training begins with; by default they are drawn.
+    """
     plan = _plan(recipe, work, stage, ranks)
+    if start is not None:
+        plan = _started(plan, find_model(start) / stage, stage)
     identity = run_identity(stage, plan.train, plan.identity)
     if steps := _trained(work / stage, identity):
         if ranks.first:
@@ -210,6 +223,18 @@ def _plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> _Plan:
         ),
         latent=frozen.about.fingerprint,
     )
+
+
+def _started(plan: _Plan, folder: Path, stage: Kind) -> _Plan:
+    """The same with the weights of a bundle to begin with."""
+    bundle = load_bundle(folder, kind=stage)
+    if bundle.tokenizer.fingerprint != plan.corpus.manifest.tokenizer:
+        raise UserError(f"{folder}: has another tokenizer than {plan.corpus.folder}; prepare with its --tokenizer")
+    try:
+        plan.task.network.load_state_dict(bundle.network.state_dict())
+    except RuntimeError:
+        raise UserError(f"{folder}: is of another size than the recipe's {stage} model") from None
+    return replace(plan, identity={**plan.identity, "start": bundle.about.fingerprint})
 
 
 def _deciding(settings: TeacherStage | LatentStage | FieldStage) -> dict[str, Any]:

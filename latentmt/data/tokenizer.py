@@ -105,7 +105,7 @@ class Tokenizer:
         return encoded
 
     def segmentations(self, text: str, most: int) -> list[tuple[list[int], float]]:
-        """The likeliest ways to cut a text into pieces, without EOS, and their log-probabilities; of a unigram model."""
+        """The likeliest ways of a unigram model to cut a text into pieces, without EOS, and their log-probabilities."""
         try:
             found = self._processor.nbest_encode(_escaped(text), nbest_size=most, add_eos=False)
         except RuntimeError as error:

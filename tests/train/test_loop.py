@@ -15,6 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from latentmt.bundle import load_bundle, save_bundle
+from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Pairs
 from latentmt.errors import UserError
 from latentmt.pipeline import STAGES, train_stage
@@ -40,11 +42,23 @@ def work(numbers: Path, tmp_path: Path) -> Path:
 
 
 def trained(
-    work: Path, stage: str, *overrides: str, max_minutes: float | None = None, budget_minutes: float | None = None
+    work: Path,
+    stage: str,
+    *overrides: str,
+    max_minutes: float | None = None,
+    budget_minutes: float | None = None,
+    start: Path | None = None,
 ) -> Weights:
     """Train a stage, or go on with it; every tensor of the state it leaves."""
-    recipe, halt = load_recipe(work, overrides), Halt(max_minutes)
-    train_stage(recipe, work, stage, ranks=Ranks(), halt=halt, budget_minutes=budget_minutes)  # type: ignore[arg-type]
+    train_stage(
+        load_recipe(work, overrides),
+        work,
+        stage,  # type: ignore[arg-type]
+        ranks=Ranks(),
+        halt=Halt(max_minutes),
+        budget_minutes=budget_minutes,
+        start=str(start) if start else None,
+    )
     return state(work, stage)
 
 
@@ -93,6 +107,36 @@ def test_resumed_is_uninterrupted(work: Path, stage: str, monkeypatch: pytest.Mo
                 trained(work, stage)
     assert_equal(whole, trained(work, stage))
     assert [entry["step"] for entry in log(work, stage, "train")] == [5, 10, 12]
+
+
+@pytest.mark.parametrize("stage", ["teacher", "score"])
+def test_training_may_begin_with_another_models_weights(work: Path, tmp_path: Path, stage: str) -> None:
+    if stage == "score":
+        trained(work, "latent")
+    trained(work, stage)
+    first = Path(shutil.copytree(work / stage, tmp_path / "first" / stage))
+    forget(work, stage)
+    still = [f"{stage}.train.{setting}" for setting in ("rate=1e-12", "steps=2")]
+    trained(work, stage, *still, start=first.parent)
+    begun, ended = load_bundle(first), load_bundle(work / stage)
+    assert_equal(begun.network.state_dict(), ended.network.state_dict(), 1e-6)
+    trained(work, stage, *still)  # without them it is another run
+    assert load_bundle(work / stage).about.fingerprint != ended.about.fingerprint
+
+
+def test_weights_to_begin_with_must_fit(work: Path, tmp_path: Path) -> None:
+    trained(work, "teacher")
+    first = Path(shutil.copytree(work / "teacher", tmp_path / "first" / "teacher")).parent
+    forget(work, "teacher")
+    with pytest.raises(UserError, match="is of another size than the recipe's teacher model"):
+        trained(work, "teacher", "teacher.model.d_filter=48", start=first)
+    with pytest.raises(UserError, match="first"):
+        trained(work, "latent", start=first)  # there is no latent model
+    config = load_bundle(first / "teacher").config
+    other = train_tokenizer(["ein anderer Satz", "und noch einer"], TokenizerConfig(vocabulary=400))
+    save_bundle(first / "teacher", config, other, config.network(other.size).state_dict())
+    with pytest.raises(UserError, match="has another tokenizer than"):
+        trained(work, "teacher", start=first)
 
 
 def test_a_batch_in_parts_is_a_batch(work: Path) -> None:

@@ -80,13 +80,22 @@ def _mark(axes: Axes, points: Any, marker: str, color: str, size: Any, zorder: i
 
 
 def _title(axes: Axes, number: int, pieces: Mapping[str, str]) -> None:
-    """The pieces in the colours of what they come from, two and two."""
-    axes.set_title(f"token {number}\n \n", fontsize=7.5, loc="left", linespacing=1.15)
-    for place, name in enumerate(_NAMES):
-        at = (0.0 if place % 2 == 0 else 0.52, 1.125 - 0.09 * (place // 2))
-        color = _NAMES[name][1]
-        axes.text(
-            *at, pieces[name], color=color, transform=axes.transAxes, fontsize=7.5, fontweight="bold", va="bottom"
+    """The pieces in the colours of what they come from, two and two; all in points, since panels differ in height."""
+    size = 7.5
+    axes.set_title(f"token {number}", fontsize=size, loc="left", pad=3.1 * size)
+    for place, (name, (_, color)) in enumerate(_NAMES.items()):
+        row, column = divmod(place, 2)
+        above = (0, (1.6 if row == 0 else 0.4) * size)
+        axes.annotate(
+            pieces[name],
+            (0.52 * column, 1),
+            xycoords="axes fraction",
+            xytext=above,
+            textcoords="offset points",
+            color=color,
+            fontsize=size,
+            fontweight="bold",
+            va="bottom",
         )
 
 

@@ -42,7 +42,8 @@ BudgetOption = Annotated[
 ]
 MaxOption = Annotated[float | None, typer.Option(min=0, help="Stop training after this, to be resumed.")]
 StartOption = Annotated[
-    str | None, typer.Option(help="Begin with the weights of this model, of the same size and tokenizer.")
+    str | None,
+    typer.Option(help="Begin with the weights of this model, of its size and tokenizer; to resume, name it again."),
 ]
 ModelOption = Annotated[
     str | None,

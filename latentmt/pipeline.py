@@ -116,7 +116,7 @@ def train_stage(
     """
     plan = _plan(recipe, work, stage, ranks)
     if start is not None:
-        plan = _started(plan, find_model(start) / stage, stage)
+        plan = _started(plan, find_model(start) / stage, work / stage)
     identity = run_identity(stage, plan.train, plan.identity)
     if steps := _trained(work / stage, identity):
         if ranks.first:
@@ -225,16 +225,24 @@ def _plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> _Plan:
     )
 
 
-def _started(plan: _Plan, folder: Path, stage: Kind) -> _Plan:
-    """The same with the weights of a bundle to begin with."""
-    bundle = load_bundle(folder, kind=stage)
+def _started(plan: _Plan, folder: Path, out: Path) -> _Plan:
+    """The same with the weights of a bundle to begin with; `out` must not replace it, since a killed run needs it."""
+    if folder.resolve() == out.resolve():
+        raise UserError(f"{folder}: would be overwritten by what begins with it; train in another --work folder")
+    bundle = load_bundle(folder, kind=plan.bundle.kind)
     if bundle.tokenizer.fingerprint != plan.corpus.manifest.tokenizer:
-        raise UserError(f"{folder}: has another tokenizer than {plan.corpus.folder}; prepare with its --tokenizer")
-    try:
-        plan.task.network.load_state_dict(bundle.network.state_dict())
-    except RuntimeError:
-        raise UserError(f"{folder}: is of another size than the recipe's {stage} model") from None
+        pieces = folder / "tokenizer.model"
+        raise UserError(f"{folder}: has other pieces than {plan.corpus.folder}; prepare that with --tokenizer {pieces}")
+    if _size(bundle.config) != _size(plan.bundle):
+        raise UserError(f"{folder}: is of another size than the recipe's {plan.bundle.kind} model")
+    plan.task.network.load_state_dict(bundle.network.state_dict())
     return replace(plan, identity={**plan.identity, "start": bundle.about.fingerprint})
+
+
+def _size(config: BundleConfig) -> list[dict[str, Any]]:
+    """All that decides what weights mean."""
+    parts = [resolved(part) for part in (config.teacher, config.latent, config.field) if part]
+    return [{key: value for key, value in to_tree(part).items() if key not in ("preset", "dropout")} for part in parts]
 
 
 def _deciding(settings: TeacherStage | LatentStage | FieldStage) -> dict[str, Any]:

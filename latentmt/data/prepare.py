@@ -91,9 +91,12 @@ def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | 
 
 
 def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokenizer | None) -> str:
+    tree = to_tree(config)
+    if not config.resample.copies:
+        del tree["resample"]  # it decides nothing
     facts = {
         "format": FORMAT,
-        "config": to_tree(config),
+        "config": tree,
         "sources": sources,
         "tokenizer": tokenizer.fingerprint if tokenizer else None,
     }
@@ -126,7 +129,7 @@ def _clean_train(config: DataConfig, folder: Path, tally: Tally) -> Iterator[lis
 
 
 def _write_train(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
-    tally, resampled = Tally(), Resampler(tokenizer, config.resample)
+    tally, resample = Tally(), Resampler(tokenizer, config.resample)
     with Counting("train", "pairs") as counting:
         for pairs in _clean_train(config, folder, tally):
             source, target = _encode(pairs, tokenizer)
@@ -134,9 +137,9 @@ def _write_train(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer:
             keep = np.flatnonzero(keep_lengths(lengths[0], lengths[1], config.clean, tally))
             writer.append([source[i] for i in keep], [target[i] for i in keep])
             for _ in range(config.resample.copies):
-                again = [(resampled(pairs[i].source), target[i]) for i in keep]
-                fitting = [pair for pair in again if len(pair[0]) <= config.clean.max_length]
-                writer.append([source for source, _ in fitting], [target for _, target in fitting])
+                again = ((resample(pairs[i].source), target[i]) for i in keep)
+                fitting = [(ids, same) for ids, same in again if len(ids) <= config.clean.max_length]
+                writer.append([ids for ids, _ in fitting], [same for _, same in fitting])
             counting.advance(tally.read - counting.done)
     facts = _facts(writer, tally)
     return replace(facts, resampled=facts.pairs - (tally.read - sum(tally.dropped.values())))

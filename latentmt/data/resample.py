@@ -1,7 +1,8 @@
 """Other ways to cut a text into pieces, drawn at random: subword regularisation (Kudo, ACL 2018).
 
 A unigram model's pieces are independent and never cross a space, so a segmentation is drawn word by word, with
-probability P(pieces)^alpha. What is drawn is a function of the texts and the seed; SentencePiece's own sampling is not.
+probability P(pieces)^alpha among the likeliest few. (Text without spaces is one word, and has only those few.) What is
+drawn is a function of the seed and of the texts in their order; SentencePiece's own sampling is not.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from latentmt.config import Section
 from latentmt.data.tokenizer import EOS, Tokenizer
 
 _MOST = 16
-"""Ways to cut a word, the likeliest first."""
+"""Ways to cut a word, the likeliest; no other is ever drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class ResampleConfig(Section):
     """Training pairs once more, with their sources cut into other pieces."""
 
     copies: Annotated[int, Field(ge=0)] = 0
-    """How often."""
+    """How often. Those that become too long for a row are left out."""
     alpha: Annotated[float, Field(gt=0)] = 0.3
     """The smaller, the more often a word is not cut in the likeliest way."""
     seed: Annotated[int, Field(ge=0)] = 1
@@ -40,7 +41,7 @@ class Resampler:
         self._tokenizer = tokenizer
         self._alpha = config.alpha
         self._random = random.Random(config.seed)
-        self._ways = functools.lru_cache(maxsize=2**16)(self._ways_to_cut)
+        self._ways = functools.lru_cache(maxsize=2**14)(self._ways_to_cut)
 
     def __call__(self, text: str) -> list[int]:
         """The ids of a text cut at random, EOS last."""

@@ -108,8 +108,8 @@ class Tokenizer:
         """The likeliest ways of a unigram model to cut a text into pieces, without EOS, and their log-probabilities."""
         try:
             found = self._processor.nbest_encode(_escaped(text), nbest_size=most, add_eos=False)
-        except RuntimeError as error:
-            raise UserError(f"only a unigram tokenizer knows other segmentations ({error})") from None
+        except RuntimeError:
+            raise UserError("data.resample: only a unigram tokenizer knows other ways to cut a word") from None
         return [(ids, sum(map(self._processor.get_score, ids))) for ids in found]
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:

@@ -3,7 +3,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentmt.data.resample import ResampleConfig, Resampler
@@ -18,7 +18,7 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(TEXT, TokenizerConfig(vocabulary=1000))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40))
 def test_any_text_survives(tokenizer: Tokenizer, text: str) -> None:
     drawn = Resampler(tokenizer, ResampleConfig(alpha=0.1))(text)

@@ -124,18 +124,36 @@ def test_training_may_begin_with_another_models_weights(work: Path, tmp_path: Pa
     assert load_bundle(work / stage).about.fingerprint != ended.about.fingerprint
 
 
+def test_a_run_that_began_with_weights_resumes(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained(work, "teacher")
+    first = Path(shutil.copytree(work / "teacher", tmp_path / "first" / "teacher")).parent
+    with pytest.raises(UserError, match="would be overwritten"):
+        trained(work, "teacher", start=work)
+    forget(work, "teacher")
+    whole = trained(work, "teacher", start=first)
+    forget(work, "teacher")
+    with monkeypatch.context() as patch:
+        break_after(patch, 4)
+        with pytest.raises(KeyboardInterrupt):
+            trained(work, "teacher", start=first)
+    with pytest.raises(UserError, match="other settings"):
+        trained(work, "teacher")
+    assert_equal(whole, trained(work, "teacher", start=first))
+
+
 def test_weights_to_begin_with_must_fit(work: Path, tmp_path: Path) -> None:
     trained(work, "teacher")
     first = Path(shutil.copytree(work / "teacher", tmp_path / "first" / "teacher")).parent
     forget(work, "teacher")
-    with pytest.raises(UserError, match="is of another size than the recipe's teacher model"):
-        trained(work, "teacher", "teacher.model.d_filter=48", start=first)
-    with pytest.raises(UserError, match="first"):
+    for other_size in ("d_filter=48", "heads=1"):  # heads change no shape, but what the weights mean
+        with pytest.raises(UserError, match="is of another size than the recipe's teacher model"):
+            trained(work, "teacher", f"teacher.model.{other_size}", start=first)
+    with pytest.raises(UserError, match="first/latent"):
         trained(work, "latent", start=first)  # there is no latent model
     config = load_bundle(first / "teacher").config
     other = train_tokenizer(["ein anderer Satz", "und noch einer"], TokenizerConfig(vocabulary=400))
     save_bundle(first / "teacher", config, other, config.network(other.size).state_dict())
-    with pytest.raises(UserError, match="has another tokenizer than"):
+    with pytest.raises(UserError, match="has other pieces than"):
         trained(work, "teacher", start=first)
 
 

@@ -29,7 +29,7 @@ from latentmt.data.corpus import Corpus, CorpusWriter, Sentences
 from latentmt.distill import DistillConfig, distill
 from latentmt.infer import beam
 from latentmt.infer.beam import BeamConfig, Hypothesis
-from latentmt.measure.latency import device_name
+from latentmt.measure.machine import device_name
 from latentmt.models.teacher import Teacher
 from latentmt.train.ranks import pick_device
 

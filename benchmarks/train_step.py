@@ -27,7 +27,7 @@ from latentmt.data.batches import PackedBatches
 from latentmt.data.corpus import Corpus
 from latentmt.data.pack import pack
 from latentmt.data.tokens import Pairs
-from latentmt.measure.latency import device_name
+from latentmt.measure.machine import device_name
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig

@@ -1,4 +1,4 @@
-"""What measuring is tried on: a few pairs of the numbers corpus, and networks of a size to match."""
+"""What the tests translate with: a few sentences or pairs, and networks of a size to match that have learnt nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.data.corpus import Corpus
 from latentmt.data.numbers import Sizes, write_numbers
-from latentmt.models.fields import FieldConfig, ScoreNet, make_field
+from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
 from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.pipeline import prepare_corpus
@@ -27,6 +27,32 @@ data:
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
 LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=4)
 TEACHER = TeacherConfig(**SIZE, encoder_layers=1)
+SENTENCES = [
+    "Ein kleiner Satz steht hier, und noch einer dort.",
+    "The small sentence is here, another one over there.",
+    "Wir haben 1100 Bücher gelesen!",
+    "Did they read 2200 books?",
+]
+BYTES = slice(4, 260)
+"""The ids of the byte pieces."""
+
+
+def enliven(network: LatentModel | ScoreNet | EnergyNet | Teacher) -> None:
+    """Make heads so large that every sentence and every method has its own text, in letters."""
+    with torch.no_grad():
+        if isinstance(network, LatentModel):
+            for head in (network.prior_head, network.posterior_head):
+                head.weight[: network.latent_dim].normal_(std=1.0)
+                head.weight[network.latent_dim :].normal_(std=0.1)
+            for stack in (network.prior_stack, network.posterior_stack):
+                stack.layers[0].cross_attention.out.weight.mul_(3)
+            network.length_head.weight.normal_(std=1.5)
+            network.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+        if isinstance(network, LatentModel | Teacher):
+            network.decoder_stack.layers[0].cross_attention.out.weight.mul_(3)
+            network.embedding.weight[BYTES] *= 0.1
+        else:
+            network.head.weight.normal_(std=0.8 if isinstance(network, ScoreNet) else 8.0)
 
 
 def write_corpus(folder: Path, held_out: int) -> Corpus:

@@ -11,10 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from rich.console import Console
 
-import latentmt
 from latentmt.data.text import all_text, read_lines
 from latentmt.display import Counting, table
 from latentmt.errors import UserError
@@ -22,6 +20,7 @@ from latentmt.files import make_folder, sha256, write_atomically
 from latentmt.infer.how import How, Method, Rerank
 from latentmt.infer.translator import Translation, Translator
 from latentmt.measure.bootstrap import Comparison, paired_bootstrap
+from latentmt.measure.machine import machine
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import Quality, measure, require_sacrebleu
 
@@ -228,17 +227,12 @@ def _in_parts(name: str, how: How, texts: Sequence[str], do: Callable[[Sequence[
 
 
 def _facts(translator: Translator, texts: EvalSet) -> dict[str, Any]:
-    network = translator.latent or translator.teacher
-    assert network is not None
-    return {
+    return machine(translator) | {
         "sentences": len(texts.sources),
         "files": texts.files,
         "models": translator.fingerprints,
-        "device": str(translator.device),
-        "dtype": str(next(network.parameters()).dtype).removeprefix("torch."),
         "graphed": translator.engine.graphed,
         "batch": translator.engine.batch_tokens,
-        "versions": {"latentmt": latentmt.__version__, "torch": str(torch.__version__)},
     }
 
 

@@ -11,7 +11,6 @@ import copy
 import itertools
 import json
 import math
-import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,7 +21,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-import latentmt
 from latentmt.data.text import all_text, read_lines
 from latentmt.display import say, table
 from latentmt.errors import UserError
@@ -32,6 +30,7 @@ from latentmt.infer.graphs import compiles
 from latentmt.infer.how import How, Rerank
 from latentmt.infer.translator import Translator
 from latentmt.measure.evaluate import Wanted, ways_of
+from latentmt.measure.machine import machine
 from latentmt.measure.timing import (
     Crossover,
     Form,
@@ -85,8 +84,7 @@ class Report:
     threads: int
     device: str
     dtype: str
-    torch: str
-    latentmt: str
+    versions: dict[str, str]
     models: dict[str, str]
     """Their fingerprints."""
     batch_tokens: int
@@ -178,17 +176,12 @@ def measure_speed(
         _time_batches(ways, sentences, batch)
     baseline = baseline_of(hows)
     results = _speeds(ways, texts, baseline)
-    network = translator.latent or translator.teacher
-    assert network is not None
     return Report(
         texts=len(texts),
         sentences=len(sentences),
         files=source.files,
         threads=torch.get_num_threads(),
-        device=device_name(translator.device),
-        dtype=str(next(network.parameters()).dtype).removeprefix("torch."),
-        torch=str(torch.__version__),
-        latentmt=latentmt.__version__,
+        **machine(translator),
         models=translator.fingerprints,
         batch_tokens=translator.engine.batch_tokens,
         baseline=str(baseline),
@@ -295,10 +288,3 @@ def _times(title: str, timings: Sequence[tuple[str, Timing]]) -> Table:
         for name, t in timings
     ]
     return table(title, columns, rows)
-
-
-def device_name(device: torch.device) -> str:
-    """What a device is, for people who read the numbers elsewhere."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"cpu ({platform.processor() or platform.machine()})"

@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
-import latentmt
 from latentmt.errors import UserError
 from latentmt.infer.how import How, Method
 from latentmt.infer.translator import Translator
 from latentmt.measure.bootstrap import paired_bootstrap
 from latentmt.measure.evaluate import EvalSet, Wanted, measure_way, ways_of
 from latentmt.measure.landscape import choose_sentence, landscape
-from latentmt.measure.latency import Source, device_name, first_texts, measure_speed
+from latentmt.measure.latency import Source, first_texts, measure_speed
 from latentmt.measure.likelihood import SAMPLES, likelihoods
+from latentmt.measure.machine import machine
 from latentmt.measure.paper import row_of
 from latentmt.measure.parts import Parts
 from latentmt.measure.quality import require_sacrebleu
@@ -93,7 +93,7 @@ def measure_report(
         "files": {Path(name).name: content for name, content in texts.files.items()},  # for people: names may be alike
         "text": _hash([texts.sources, texts.references]),
         "sentences": len(texts.sources),
-        **_machine(translator),
+        **machine(translator),
     }
     parts = Parts(folder, common)
     refining = [method for method in REFINING if method in translator.methods]
@@ -130,15 +130,6 @@ def _thinned(entries: list[Any]) -> list[Any]:
     """At most so many, evenly spread, the last among them."""
     step = -(-len(entries) // _CURVE_POINTS)
     return entries[::-step][::-1]
-
-
-def _machine(translator: Translator) -> dict[str, Any]:
-    assert translator.latent is not None
-    return {
-        "device": device_name(translator.device),
-        "dtype": str(next(translator.latent.parameters()).dtype).removeprefix("torch."),
-        "versions": {"latentmt": latentmt.__version__, "torch": str(torch.__version__)},
-    }
 
 
 def _ways(translator: Translator, settings: Settings) -> list[How]:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tiny import SENTENCES, enliven
 
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
@@ -26,7 +27,7 @@ from latentmt.infer.how import How
 from latentmt.infer.postprocess import without_special
 from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig, make_field
-from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import Memory
 
@@ -36,36 +37,19 @@ DIM = 3
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "dropout": 0.0}
 LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=DIM)
 AS_IT_IS = TextRules()
-CORPUS = [
-    "Ein kleiner Satz steht hier, und noch einer dort.",
-    "The small sentence is here, another one over there.",
-    "Wir haben 1100 Bücher gelesen!",
-    "Did they read 2200 books?",
-]
-BYTES = slice(4, 260)
 SEARCH: dict[str, Any] = {"method": "score", "lengths": 2, "samples": 3, "rerank": "teacher"}
 
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
     """Untrained, but with heads so large that every sentence and every method has its own text."""
-    tokenizer = train_tokenizer(CORPUS * 20, TokenizerConfig(vocabulary=440))
+    tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocabulary=440))
     torch.manual_seed(6)
     model = LatentModel(LATENT, tokenizer.size)
     fields = {kind: make_field(FieldConfig(**SIZE, kind=kind), LATENT).double().eval() for kind in ("score", "energy")}
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), tokenizer.size)
-    with torch.no_grad():
-        for head in (model.prior_head, model.posterior_head):
-            head.weight[:DIM].normal_(std=1.0)
-            head.weight[DIM:].normal_(std=0.1)
-        for stack in (model.prior_stack, model.posterior_stack, model.decoder_stack, teacher.decoder_stack):
-            stack.layers[0].cross_attention.out.weight.mul_(3)
-        model.length_head.weight.normal_(std=1.5)
-        model.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
-        fields["score"].head.weight.normal_(std=0.8)
-        fields["energy"].head.weight.normal_(std=8.0)
-        for network in (model, teacher):
-            network.embedding.weight[BYTES] *= 0.1  # so that letters are decoded
+    for network in (model, fields["score"], fields["energy"], teacher):
+        enliven(network)
     latent, teacher = model.double().eval(), teacher.double().eval()
     return Translator(tokenizer, (AS_IT_IS, AS_IT_IS), latent=latent, fields=fields, teacher=teacher)
 

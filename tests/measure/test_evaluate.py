@@ -28,6 +28,7 @@ from latentmt.infer.how import How
 from latentmt.infer.translator import Translation, Translator
 from latentmt.measure import evaluate as module
 from latentmt.measure.evaluate import EvalSet, Wanted, evaluate, show_evaluation, ways_of, write_evaluation
+from latentmt.measure.machine import device_name
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import measure
 from latentmt.models.fields import FieldConfig, make_field
@@ -149,7 +150,7 @@ def test_all_it_takes_to_repeat_a_number(translator: Translator, texts: EvalSet,
             "sentences": 10,
             "files": {str(path): sha256(path) for path in files},
             "models": {"latent": "abc", "score": "def"},
-            "device": "cpu",
+            "device": device_name(torch.device("cpu")),
             "dtype": "float32",
             "graphed": False,
             "batch": translator.engine.batch_tokens,

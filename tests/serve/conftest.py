@@ -13,48 +13,31 @@ from typing import Any
 import pytest
 import torch
 from process import Running, Start
+from tiny import SENTENCES, enliven
 
 from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
 from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig
-from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
 
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
 LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
-CORPUS = [
-    "Ein kleiner Satz steht hier, und noch einer dort.",
-    "The small sentence is here, another one over there.",
-    "Wir haben 1100 Bücher gelesen!",
-    "Did they read 2200 books?",
-]
-BYTES = slice(4, 260)
 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of bundles: German to English, with a score and a teacher."""
     folder = tmp_path_factory.mktemp("model")
-    tokenizer = train_tokenizer(CORPUS * 20, TokenizerConfig(vocabulary=440))
+    tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocabulary=440))
     common: dict[str, Any] = {"languages": ("de", "en"), "rules": (TextRules(), TextRules())}
     torch.manual_seed(6)
 
     def save(config: BundleConfig, latent: str | None = None) -> str:
         network = config.network(tokenizer.size)
-        with torch.no_grad():
-            if isinstance(network, LatentModel):
-                for head in (network.prior_head, network.posterior_head):
-                    head.weight[: LATENT.latent_dim].normal_(std=1.0)
-                    head.weight[LATENT.latent_dim :].normal_(std=0.1)
-                network.length_head.weight.normal_(std=1.5)
-                network.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
-            elif config.kind == "score":
-                network.head.weight.normal_(std=0.8)  # type: ignore[union-attr,operator]
-            if config.kind in ("latent", "teacher"):
-                network.embedding.weight[BYTES] *= 0.1  # type: ignore[union-attr,index,operator]
-                network.decoder_stack.layers[0].cross_attention.out.weight.mul_(3)  # type: ignore[union-attr,index,operator]
+        enliven(network)  # type: ignore[arg-type]
         return save_bundle(folder / config.kind, config, tokenizer, network.state_dict(), latent=latent).fingerprint
 
     fingerprint = save(BundleConfig(**common, latent=LATENT))

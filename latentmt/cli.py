@@ -474,6 +474,10 @@ def report(
     seed: SeedOption = None,
     length_bias: LengthBiasOption = None,
     compiled: Annotated[bool, typer.Option("--compiled", help="Time compiled searches, too.")] = False,
+    times: Annotated[
+        Path | None,
+        typer.Option(help="Time nothing: take the times from this report, of models of the same sizes."),
+    ] = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
 ) -> None:
@@ -486,6 +490,8 @@ def report(
     if is_report(what):
         show_report(write_report(what), output())
         return
+    if times and (timed or compiled):
+        raise UserError("--times takes them from a report: leave out --timed and --compiled")
     subject = find_subject(what, src, ref or (), _work_folder(what, work), lines)
     sizes = {"timed": timed, "judged": judged, "posterior_samples": posterior_samples, "shown": shown}
     tree = make_report(
@@ -494,6 +500,7 @@ def report(
         Settings(**_given(**sizes, seed=seed, length_bias=length_bias, compiled=compiled or None)),
         plane=plane,
         example=example,
+        times=times,
         device=pick_device(device),
         threads=threads,
         command=["latentmt", *sys.argv[1:]],

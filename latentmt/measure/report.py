@@ -78,9 +78,14 @@ class Plane:
 
 
 def measure_report(
-    translator: Translator, texts: EvalSet, settings: Settings, folder: Path, plane: Plane | None = None
+    translator: Translator,
+    texts: EvalSet,
+    settings: Settings,
+    folder: Path,
+    plane: Plane | None = None,
+    speed: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """All parts of a report, those that are missing measured now and kept in a folder."""
+    """All parts of a report, those that are missing measured now and kept in a folder; `speed`, if it is given."""
     require_sacrebleu()
     if translator.latent is None:
         raise UserError("report: there is no latent model")
@@ -107,7 +112,7 @@ def measure_report(
         "comparisons": _comparisons(parts, texts, ways),
         "tokens": {method: _tokens(parts, translator, texts, settings, method) for method in refining},
         "likelihood": {method: _likelihood(parts, translator, texts, settings, method) for method in refining},
-        "speed": _speed(parts, translator, texts, settings, hows),
+        "speed": speed or _speed(parts, translator, texts, settings, hows),
         "landscape": drawn,
         "samples": _samples(parts, translator, texts, settings) if settings.shown else None,
     }

@@ -147,14 +147,17 @@ def table_one(tree: Tree) -> Grid:
 
 
 def _table_note(tree: Tree) -> str:
-    settings, about = tree["about"]["settings"], tree["about"]
+    settings, speed = tree["about"]["settings"], tree["speed"]
+    timed, on = speed["result"], speed["signature"]
+    bias = on["ways"][-1]["length_bias"]
+    others = f", of other models of the same sizes (length bias {bias:+.0%})" if _others(tree) else ""
     chooser = next((way["signature"]["how"]["rerank"] for row, way in tree["ways"].items() if "Search" in row), "none")
     return (
-        f"Milliseconds: mean ± standard deviation of {tree['speed']['result']['texts']} texts, one at a time, text to "
-        f"text, on {about['device']}, {about['dtype']}, CPU threads: {tree['speed']['result']['threads']}; speed-up: "
-        f"ratio of mean times to AR b=4 in the same form. Search: {settings['lengths']} lengths × "
-        f"{settings['samples']} latents, {settings['steps'][0]} step, chosen by the {chooser}. Length bias: "
-        f"{settings['length_bias']:+.0%} of the source."
+        f"Milliseconds: mean ± standard deviation of {timed['texts']} texts, one at a time, text to text, on "
+        f"{on['device']}, {on['dtype']}, CPU threads: {timed['threads']}{others}; speed-up: ratio of mean "
+        f"times to AR b=4 in the same form. Search: {settings['lengths']} lengths × {settings['samples']} latents, "
+        f"{settings['steps'][0]} step, chosen by the {chooser}. Length bias: {settings['length_bias']:+.0%} of the "
+        "source."
     )
 
 
@@ -212,6 +215,12 @@ def _figure(tree: Tree, name: str, path: Path) -> Iterator[Block]:
     yield Passage([(name, [Span(text)]) for name, text in lines])
 
 
+def _others(tree: Tree) -> dict[str, str]:
+    """The models that were timed, by kind, if they are not those of the report."""
+    timed: dict[str, str] = tree["speed"]["signature"]["models"]
+    return {kind: hash_ for kind, hash_ in timed.items() if tree["about"]["models"].get(kind) != hash_}
+
+
 def _measured(tree: Tree) -> Iterator[Block]:
     about, settings = tree["about"], tree["about"]["settings"]
     quality = next(iter(tree["ways"].values()))["result"]["quality"]
@@ -223,6 +232,7 @@ def _measured(tree: Tree) -> Iterator[Block]:
         ["chrF", f"`{quality['chrf']['signature']}`"],
         ["paired bootstrap", f"`{tree['comparisons']['result'][0]['signature']}`"],
         *([f"model: {kind}", f"`{fingerprint}`"] for kind, fingerprint in about["models"].items()),
+        *([f"timed model: {kind}", f"`{fingerprint}`"] for kind, fingerprint in _others(tree).items()),
         *([f"two-number model: {kind}", f"`{fingerprint}`"] for kind, fingerprint in about.get("plane", {}).items()),
         *([f"test file: {name}", f"`{content}`"] for name, content in about["files"].items()),
         ["seed", f"{settings['seed']} (samples of the prior, noise of the estimates)"],

@@ -84,18 +84,23 @@ def make_report(
     *,
     plane: Path | str | None = None,
     example: tuple[str, str] | None = None,
+    times: Path | None = None,
     device: torch.device | str = "cpu",
     threads: int | None = None,
     command: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Measure what is missing, draw and write; the tree of all that was measured. `command` is for the reader."""
+    """Measure what is missing, draw and write; the tree of all that was measured.
+
+    `times`: a report, of models of the same sizes, whose times are taken; `command` is for the reader.
+    """
     require_matplotlib()
     if example and not plane:
         raise UserError("--example is for the model with two latent entries: name that with --plane")
+    speed = _read(times / "report.json")["speed"] if times else None
     texts = subject.texts()
     translator = Translator.load(subject.folder, device, threads)
     drawn = Plane(Translator.load(plane, device), example) if plane else None
-    tree = measure_report(translator, texts, settings, make_folder(out / "measured"), drawn)
+    tree = measure_report(translator, texts, settings, make_folder(out / "measured"), drawn, speed)
     assert translator.languages is not None
     tree["about"] |= {
         "name": subject.name,

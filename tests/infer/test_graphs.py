@@ -206,14 +206,24 @@ def test_what_cannot_be_compiled_is_searched_as_it_is(networks: Networks, monkey
 
 
 def test_what_is_large_is_not_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "RECORDED_TOKENS", 40)
+    monkeypatch.setattr(engine_module, "BATCH_TOKENS", 40)
+    monkeypatch.setattr(engine_module, "TEACHER_TOKENS", 20)
     engine = Engine(networks, graphed=True)
-    for how in (How("score", 1), How("teacher")):
-        engine.best([[7] * 12 + [EOS]] * 4, how)
+    for how, most in ((How("score", 1), 40), (How("teacher"), 20)):
+        engine.best([[7] * most + [EOS]], how)
         assert engine._graphs is not None
         assert not engine._graphs._kept
-        engine.best([[7] * 12 + [EOS]] * 3, how)
+        engine.best([[7] * (most - 1) + [EOS]], how)
         assert engine._graphs._kept.popitem()[0][0].method == how.method
+
+
+def test_many_sentences_are_recorded_in_batches(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "BATCH_TOKENS", 40)
+    engine = Engine(networks, graphed=True)
+    monkeypatch.setattr(type(engine), "batch_tokens", 40)
+    engine.best([[7] * 12 + [EOS]] * 7, How("score", 1))
+    assert engine._graphs is not None
+    assert {shape.sentences for _, shape in engine._graphs._kept} == {4, 1}
 
 
 def test_a_translator_warms_up_for_its_own_lengths(networks: Networks) -> None:

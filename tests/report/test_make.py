@@ -117,6 +117,29 @@ def test_nothing_is_measured_twice(
     assert isinstance(changed.exception, TypeError)  # other sentences: all of it
 
 
+def test_times_can_be_those_of_another_report(
+    work: Path, out: Path, tree: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed, said = tmp_path / "timed", "of other models of the same sizes (length bias +0%)"
+    timed.mkdir()
+    other = {**tree, "speed": json.loads(json.dumps(tree["speed"]))}
+    other["speed"]["signature"]["models"]["latent"] = "another"
+    other["speed"]["result"]["speeds"][0]["text"]["mean"] = 1234.5
+    (timed / "report.json").write_text(json.dumps(other))
+    monkeypatch.setattr(measured, "measure_speed", None)
+    sizes = [*SIZES[: SIZES.index("--timed")], *SIZES[SIZES.index("--timed") + 2 :]]
+    found = run("report", work, *sizes, "--out", tmp_path / "out", "--times", timed)
+    assert found.exit_code == 0, found.output
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert said in text
+    assert "1234.5" in text
+    assert "| timed model: latent | `another` |" in text
+    assert "timed model: score" not in text
+    assert said not in (out / "report.md").read_text()
+    assert "leave out --timed" in str(run("report", work, *SIZES, "--times", timed).exception)
+    assert "cannot be read" in str(run("report", work, "--times", tmp_path).exception)
+
+
 def test_the_page_needs_nothing_and_says_all(out: Path, tree: dict[str, Any]) -> None:
     page, text = (out / "report.html").read_text(), (out / "report.md").read_text()
     assert not re.search(r"(src|href)=[\"']?http|url\(http|@import", page)

@@ -92,7 +92,7 @@ tbody tr:hover { background: #f5f7fa; }
 figure { margin: 1.8rem 0; }
 figure svg { max-width: 100%; height: auto; }
 figcaption { font-size: .88rem; color: #444; max-width: 46rem; margin-top: .3rem; }
-pre { background: #f5f5f3; padding: .8rem 1rem; overflow-x: auto; font-size: .82rem; line-height: 1.45;
+pre { background: #f5f5f3; padding: .8rem 1rem; white-space: pre-wrap; font-size: .82rem; line-height: 1.45;
   border-radius: 4px; }
 code { font-size: .92em; background: #f5f5f3; padding: .05em .25em; border-radius: 3px; }
 pre code { padding: 0; }

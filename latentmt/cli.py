@@ -487,10 +487,12 @@ def report(
     from latentmt.report.make import find_subject, is_report, make_report, show_report, write_report
     from latentmt.train.ranks import pick_device
 
+    if times and is_report(what):
+        raise UserError(f"{what}: is measured already, so --times has nothing to do")
     if is_report(what):
         show_report(write_report(what), output())
         return
-    if times and (timed or compiled):
+    if times and (timed is not None or compiled):
         raise UserError("--times takes them from a report: leave out --timed and --compiled")
     subject = find_subject(what, src, ref or (), _work_folder(what, work), lines)
     sizes = {"timed": timed, "judged": judged, "posterior_samples": posterior_samples, "shown": shown}

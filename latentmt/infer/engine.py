@@ -35,8 +35,8 @@ from latentmt.nn.positions import MAX_POSITIONS
 T = TypeVar("T")
 
 BATCH_TOKENS = 4096
-"""Source tokens translated together, padding and candidates counted. On an H200 recorded batches of 16,384 are only 8
-to 17% faster, and four times as large."""
+"""Source tokens translated together, padding and candidates counted. Recorded targets have room for several times as
+many, so this is about memory; on an H200 recorded batches of 16,384 are 8 to 17% faster."""
 CPU_BATCH_TOKENS = 256
 """The same in a search, for each core of a CPU that searches: more brings nothing but padding. Of 32 TED sentences,
 with the preset `small`, a core translates 64 a second like this, and 37 all at once. (The teacher prefers many.)"""
@@ -71,7 +71,7 @@ class Engine:
 
     @property
     def graphed(self) -> bool:
-        """Whether searches are recorded, where that is worth it."""
+        """Whether searches are recorded, unless they are very large."""
         return self._graphs is not None
 
     @property
@@ -92,8 +92,9 @@ class Engine:
     def warmup(self, how: How, longest: int, batches: Sequence[int] = (1,), compiled: bool = True) -> None:
         """Record how this is searched, for sources of every length and for batches of these sizes.
 
-        `compiled`: compile it before, which takes a minute or two and makes it about a third faster. Targets that are
-        longer than usual, and tokens that the teacher writes late, are recorded when they come up.
+        `compiled`: compile it before, which takes a minute or two and makes it about a third faster, up to some 3,000
+        source tokens, candidates counted. Targets that are longer than usual, and tokens that the teacher writes late,
+        are recorded when they come up.
         """
         if not self._graphs:
             return

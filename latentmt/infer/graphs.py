@@ -34,7 +34,7 @@ from latentmt.infer.how import How
 from latentmt.infer.search import Networks, search
 from latentmt.models.teacher import Teacher
 from latentmt.nn.fast import Recording, compiled, record
-from latentmt.nn.positions import MAX_POSITIONS
+from latentmt.nn.positions import MAX_POSITIONS, SCORED
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -240,9 +240,11 @@ class Graphs:
 
     def search(self, sentences: Sequence[Sequence[int]], how: How, noise: NoiseOf) -> Found:
         """The candidates of each sentence; there may be more sentences than were asked for."""
-        shape, plan = Shape.of(sentences, how.length_bias), _plan(how)
-        searching = self._compiled.get(plan) or _searching(self._networks, how)
+        shape, plan, plain = Shape.of(sentences, how.length_bias), _plan(how), _searching(self._networks, how)
         while True:
+            # What is scored in several goes would be compiled again for each number of them.
+            at_once = shape.sentences * how.candidates * shape.target <= SCORED
+            searching = self._compiled.get(plan, plain) if at_once else plain
             make = partial(_Search, searching, how, shape, noise, self._device, self._pool)
             with torch.inference_mode(False), torch.no_grad():
                 found: Found = self._get((plan, shape), make)(sentences, how, noise)

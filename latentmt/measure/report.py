@@ -85,7 +85,10 @@ def measure_report(
     plane: Plane | None = None,
     speed: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """All parts of a report, those that are missing measured now and kept in a folder; `speed`, if it is given."""
+    """All parts of a report, those that are missing measured now and kept in a folder.
+
+    `speed`: that part, of another report, instead of measuring it.
+    """
     require_sacrebleu()
     if translator.latent is None:
         raise UserError("report: there is no latent model")
@@ -103,6 +106,7 @@ def measure_report(
     parts = Parts(folder, common)
     refining = [method for method in REFINING if method in translator.methods]
     hows = _ways(translator, settings)
+    speed = _those(speed, hows) if speed else None
     drawn = _landscape(parts, texts, plane) if plane else None  # first, since most can be wrong with it
     ways = {row_of(how): _way(parts, translator, texts, how) for how in hows}
     tree: dict[str, Any] = {
@@ -116,6 +120,7 @@ def measure_report(
         "landscape": drawn,
         "samples": _samples(parts, translator, texts, settings) if settings.shown else None,
     }
+    tree["about"]["settings"] |= {name: tree["speed"]["signature"][name] for name in ("timed", "compiled")}
     if plane:
         tree["about"]["plane"] = plane.translator.fingerprints
     return _without_texts(tree)
@@ -244,6 +249,15 @@ def _speed(
         "graphed": translator.engine.graphed,
     }
     return parts.get("speed", facts, measure)
+
+
+def _those(speed: dict[str, Any], hows: Sequence[How]) -> dict[str, Any]:
+    """The times of these ways only."""
+    rows = {row_of(how) for how in hows}
+    speeds = [one for one in speed["result"]["speeds"] if one["row"] in rows]
+    if not speeds:
+        raise UserError("report: the report that times are taken from has timed nothing that this model does")
+    return speed | {"result": speed["result"] | {"speeds": speeds}}
 
 
 def _landscape(parts: Parts, texts: EvalSet, plane: Plane) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 MAX_POSITIONS = 512
 """Places from here on share the last vector."""
+SCORED = 4096
+"""Tokens whose scores of all ids are made at a time."""
 
 
 class Positions(nn.Module):
@@ -46,13 +48,13 @@ class Embedding(nn.Module):
         """The score of every id."""
         return F.linear(states, self.weight)
 
-    def best(self, states: Float[Tensor, "r t d"], chunk: int = 4096) -> Int[Tensor, "r t"]:
+    def best(self, states: Float[Tensor, "r t d"], chunk: int = SCORED) -> Int[Tensor, "r t"]:
         """The id with the highest score, the logits of `chunk` tokens at a time."""
         parts = [self.logits(some).argmax(1) for some in states.flatten(0, 1).split(chunk)]
         return torch.cat(parts).view(states.shape[:2])
 
     def log_prob(
-        self, states: Float[Tensor, "r t d"], ids: Int[Tensor, "r t"], chunk: int = 4096
+        self, states: Float[Tensor, "r t d"], ids: Int[Tensor, "r t"], chunk: int = SCORED
     ) -> Float[Tensor, "r t"]:
         """log softmax at the given ids, in fp32 (or better), the logits of `chunk` tokens at a time."""
         parts = []

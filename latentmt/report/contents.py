@@ -149,12 +149,10 @@ def table_one(tree: Tree) -> Grid:
 def _table_note(tree: Tree) -> str:
     settings, speed = tree["about"]["settings"], tree["speed"]
     timed, on = speed["result"], speed["signature"]
-    bias = on["ways"][-1]["length_bias"]
-    others = f", of other models of the same sizes (length bias {bias:+.0%})" if _others(tree) else ""
     chooser = next((way["signature"]["how"]["rerank"] for row, way in tree["ways"].items() if "Search" in row), "none")
     return (
         f"Milliseconds: mean ± standard deviation of {timed['texts']} texts, one at a time, text to text, on "
-        f"{on['device']}, {on['dtype']}, CPU threads: {timed['threads']}{others}; speed-up: ratio of mean "
+        f"{on['device']}, {on['dtype']}, CPU threads: {timed['threads']}{_apart(tree)}; speed-up: ratio of mean "
         f"times to AR b=4 in the same form. Search: {settings['lengths']} lengths × {settings['samples']} latents, "
         f"{settings['steps'][0]} step, chosen by the {chooser}. Length bias: {settings['length_bias']:+.0%} of the "
         "source."
@@ -213,6 +211,18 @@ def _figure(tree: Tree, name: str, path: Path) -> Iterator[Block]:
     yield Picture(path, title, caption)
     lines = [("source", found["source"]), ("reference", found["reference"]), *found["translations"].items()]
     yield Passage([(name, [Span(text)]) for name, text in lines])
+
+
+def _apart(tree: Tree) -> str:
+    """How what was timed differs from the rest of the report."""
+    about, on = tree["about"], tree["speed"]["signature"]
+    bias = on["ways"][-1]["length_bias"]
+    unlike = [
+        "other models" if _others(tree) else "",
+        "other texts" if on["text"] != about["text"] else "",
+        f"length bias {bias:+.0%}" if bias != about["settings"]["length_bias"] else "",
+    ]
+    return f" (timed apart: {', '.join(filter(None, unlike))})" if any(unlike) else ""
 
 
 def _others(tree: Tree) -> dict[str, str]:

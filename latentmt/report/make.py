@@ -91,12 +91,12 @@ def make_report(
 ) -> dict[str, Any]:
     """Measure what is missing, draw and write; the tree of all that was measured.
 
-    `times`: a report, of models of the same sizes, whose times are taken; `command` is for the reader.
+    `times`: a report whose times are taken, of models of the same sizes; `command` is for the reader.
     """
     require_matplotlib()
     if example and not plane:
         raise UserError("--example is for the model with two latent entries: name that with --plane")
-    speed = _read(times / "report.json")["speed"] if times else None
+    speed = _times(times) if times else None
     texts = subject.texts()
     translator = Translator.load(subject.folder, device, threads)
     drawn = Plane(Translator.load(plane, device), example) if plane else None
@@ -181,6 +181,13 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise UserError(f"{path}: not a report that this version reads; measure again")
     return tree
+
+
+def _times(report: Path) -> dict[str, Any]:
+    speed = _read(report / "report.json").get("speed")
+    if not isinstance(speed, dict):
+        raise UserError(f"{report}: has no times")
+    return speed
 
 
 def find_subject(

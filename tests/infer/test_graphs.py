@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
@@ -217,13 +219,34 @@ def test_what_is_large_is_not_recorded(networks: Networks, monkeypatch: pytest.M
         assert engine._graphs._kept.popitem()[0][0].method == how.method
 
 
-def test_many_sentences_are_recorded_in_batches(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "BATCH_TOKENS", 40)
+def test_a_whole_batch_is_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(networks, graphed=True)
-    monkeypatch.setattr(type(engine), "batch_tokens", 40)
-    engine.best([[7] * 12 + [EOS]] * 7, How("score", 1))
+    monkeypatch.setattr(type(engine), "batch_tokens", engine_module.BATCH_TOKENS)  # a GPU's
+    engine.best([[7] * 15 + [EOS]] * 257, How("prior", 0))
     assert engine._graphs is not None
-    assert {shape.sentences for _, shape in engine._graphs._kept} == {4, 1}
+    assert {shape.sentences for _, shape in engine._graphs._kept} == {256, 1}
+
+
+def test_what_is_scored_in_several_goes_is_not_compiled(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler would begin anew for each number of them."""
+    widths: list[int] = []
+
+    def noting(function: Callable[..., Any], **_: object) -> Callable[..., Any]:
+        def run(rows: Tensor, noise: Tensor, width: int) -> Tensor:
+            widths.append(len(rows) * width)
+            return function(rows, noise, width)
+
+        return run
+
+    monkeypatch.setattr(graphs, "compiled", noting)
+    monkeypatch.setattr(graphs, "SCORED", 64)
+    engine, plain = Engine(networks, graphed=True), Engine(networks, graphed=False)
+    engine.compile(How("score", 1))
+    for count in (1, 2, 3, 4, 9):
+        some = [[7, 8, EOS]] * count
+        same(engine.all(some, How("score", 1)), plain.all(some, How("score", 1)))
+    assert widths
+    assert max(widths) <= 64
 
 
 def test_a_translator_warms_up_for_its_own_lengths(networks: Networks) -> None:

@@ -120,24 +120,49 @@ def test_nothing_is_measured_twice(
 def test_times_can_be_those_of_another_report(
     work: Path, out: Path, tree: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timed, said = tmp_path / "timed", "of other models of the same sizes (length bias +0%)"
+    timed, here = tmp_path / "timed", tmp_path / "out"
     timed.mkdir()
-    other = {**tree, "speed": json.loads(json.dumps(tree["speed"]))}
-    other["speed"]["signature"]["models"]["latent"] = "another"
+    other = json.loads(json.dumps(tree))
+    on = other["speed"]["signature"]
+    on["models"]["latent"], on["text"], on["device"], on["timed"] = "another", "other", "a fast one", 7
+    on["ways"][-1]["length_bias"] = 0.25
     other["speed"]["result"]["speeds"][0]["text"]["mean"] = 1234.5
     (timed / "report.json").write_text(json.dumps(other))
     monkeypatch.setattr(measured, "measure_speed", None)
-    sizes = [*SIZES[: SIZES.index("--timed")], *SIZES[SIZES.index("--timed") + 2 :]]
-    found = run("report", work, *sizes, "--out", tmp_path / "out", "--times", timed)
+    sizes = SIZES[2:]  # without --timed
+    found = run("report", work, *sizes, "--out", here, "--times", timed)
     assert found.exit_code == 0, found.output
-    text = (tmp_path / "out" / "report.md").read_text()
-    assert said in text
+    text = (here / "report.md").read_text().replace("\n", " ")
+    assert "(timed apart: other models, other texts, length bias +25%)" in text
+    assert "on a fast one" in text
     assert "1234.5" in text
     assert "| timed model: latent | `another` |" in text
     assert "timed model: score" not in text
-    assert said not in (out / "report.md").read_text()
-    assert "leave out --timed" in str(run("report", work, *SIZES, "--times", timed).exception)
-    assert "cannot be read" in str(run("report", work, "--times", tmp_path).exception)
+    assert json.loads((here / "report.json").read_text())["about"]["settings"]["timed"] == 7
+    assert "timed apart" not in (out / "report.md").read_text()
+    for arguments, said in (
+        ((work, *SIZES, "--times", timed), "leave out --timed"),
+        ((work, *sizes, "--compiled", "--times", timed), "leave out --timed and --compiled"),
+        ((work, "--times", tmp_path), "cannot be read"),
+        ((here, "--times", timed), "is measured already"),
+    ):
+        assert said in str(run("report", *arguments).exception)
+
+
+def test_times_of_ways_that_a_model_has_not_are_left_out(
+    work: Path, tree: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "measure_speed", None)
+    (tmp_path / "report.json").write_text(json.dumps(tree))
+    few = shutil.copytree(work, tmp_path / "few", ignore=shutil.ignore_patterns("energy", "teacher", "report"))
+    files = ("--src", work / "test.de", "--ref", work / "test.en")
+    found = run("report", few, *files, *SIZES[2:], "--times", tmp_path)
+    assert found.exit_code == 0, found.output
+    kept = json.loads((few / "report" / "report.json").read_text())["speed"]["result"]["speeds"]
+    assert {speed["row"] for speed in kept} == {row for row in ROWS if not row.startswith(("AR", "energy"))}
+    for speed, said in (({"result": {"speeds": []}}, "timed nothing"), (None, "has no times")):
+        (tmp_path / "report.json").write_text(json.dumps({**tree, "speed": speed}))
+        assert said in str(run("report", few, *files, *SIZES[2:], "--times", tmp_path).exception)
 
 
 def test_the_page_needs_nothing_and_says_all(out: Path, tree: dict[str, Any]) -> None:

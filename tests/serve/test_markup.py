@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from latentmt.infer.alignment import Link
@@ -146,6 +146,8 @@ scraps = st.lists(
 )
 
 
+@example(["&", "A"])
+@example(["<b>", "&", "A"])
 @given(scraps)
 @settings(max_examples=500, deadline=None)
 def test_whatever_it_is_nothing_is_lost_and_no_tag_is_made(some: list[str]) -> None:

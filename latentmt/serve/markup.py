@@ -124,6 +124,8 @@ def _events(source: str) -> Iterator[_Event]:
     """The source in pieces, what must be left untouched in one piece; joined they are the source."""
     found = _Reader(source).found
     starts = [place for place, *_ in found] + [len(source)]
+    if starts[0]:
+        yield _Event(source[: starts[0]], "wall")  # what no browser shows, like </>
     number = 0
     while number < len(found):
         place, what, name, untouched = found[number]

@@ -147,6 +147,7 @@ scraps = st.lists(
 
 
 @example(["&", "A"])
+@example(["</>", "A"])
 @example(["<b>", "&", "A"])
 @given(scraps)
 @settings(max_examples=500, deadline=None)

@@ -487,9 +487,9 @@ def report(
     from latentmt.report.make import find_subject, is_report, make_report, show_report, write_report
     from latentmt.train.ranks import pick_device
 
-    if times and is_report(what):
-        raise UserError(f"{what}: is measured already, so --times has nothing to do")
     if is_report(what):
+        if times:
+            raise UserError(f"{what}: is measured already, so --times has nothing to do")
         show_report(write_report(what), output())
         return
     if times and (timed is not None or compiled):

@@ -48,17 +48,15 @@ class Embedding(nn.Module):
         """The score of every id."""
         return F.linear(states, self.weight)
 
-    def best(self, states: Float[Tensor, "r t d"], chunk: int = SCORED) -> Int[Tensor, "r t"]:
-        """The id with the highest score, the logits of `chunk` tokens at a time."""
-        parts = [self.logits(some).argmax(1) for some in states.flatten(0, 1).split(chunk)]
+    def best(self, states: Float[Tensor, "r t d"]) -> Int[Tensor, "r t"]:
+        """The id with the highest score."""
+        parts = [self.logits(some).argmax(1) for some in states.flatten(0, 1).split(SCORED)]
         return torch.cat(parts).view(states.shape[:2])
 
-    def log_prob(
-        self, states: Float[Tensor, "r t d"], ids: Int[Tensor, "r t"], chunk: int = SCORED
-    ) -> Float[Tensor, "r t"]:
-        """log softmax at the given ids, in fp32 (or better), the logits of `chunk` tokens at a time."""
+    def log_prob(self, states: Float[Tensor, "r t d"], ids: Int[Tensor, "r t"]) -> Float[Tensor, "r t"]:
+        """log softmax at the given ids, in fp32 (or better)."""
         parts = []
-        for some, wanted in zip(states.flatten(0, 1).split(chunk), ids.flatten().split(chunk), strict=True):
+        for some, wanted in zip(states.flatten(0, 1).split(SCORED), ids.flatten().split(SCORED), strict=True):
             logits = self.logits(some)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             parts.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1))

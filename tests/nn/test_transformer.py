@@ -101,11 +101,10 @@ def test_positions_are_sines_and_cosines_clamped_at_the_end() -> None:
     assert not positions.state_dict()
 
 
-def test_scores_do_not_depend_on_how_many_are_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_prob_does_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     embedding = Embedding(11, 8, dropout=0.0)
     states, ids = torch.randn(3, 5, 8), torch.randint(11, (3, 5))
     expected = embedding.logits(states).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
-    for at_a_time in (4, 100):
-        monkeypatch.setattr(positions_module, "SCORED", at_a_time)
+    for chunk in (4, 100):
+        monkeypatch.setattr(positions_module, "SCORED", chunk)
         torch.testing.assert_close(embedding.log_prob(states, ids), expected)
-        assert torch.equal(embedding.best(states), embedding.logits(states).argmax(-1))

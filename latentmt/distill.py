@@ -4,9 +4,10 @@
     out/manifest.json …     the new corpus
 
 Batches depend on the corpus and the configuration alone. So any number of ranks may share the parts, and a run that
-was killed goes on with the parts it lacks. A translation that a model could not be trained on (empty, without an
-end, too long for a row) is replaced by the reference and counted. How a teacher is hashed and how ranks wait for each
-other are the caller's business.
+was killed goes on with the parts it lacks. Parts come in random order: the first few are a fair sample of the corpus.
+A source that occurs several times is translated once. A translation that a model could not be trained on (empty,
+without an end, too long for a row) is replaced by the reference and counted; a monolingual source, which has none, is
+left out. How a teacher is hashed and how ranks wait for each other are the caller's business.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int64, UInt32
+from jaxtyping import Int, Int64, UInt32, UInt64
 from pydantic import Field
 
 from latentmt.config import Section, to_tree
 from latentmt.data.batches import padded_batches
-from latentmt.data.corpus import SIDES, Corpus, CorpusWriter, Sentences, Split, SplitWriter
+from latentmt.data.corpus import MONOLINGUAL, SIDES, Corpus, CorpusWriter, Sentences, Split, SplitWriter
 from latentmt.data.tokens import Tokens
 from latentmt.display import Counting
 from latentmt.errors import UserError
@@ -38,7 +39,7 @@ from latentmt.infer.beam import BeamConfig, beam_search
 from latentmt.models.presets import Count
 from latentmt.models.teacher import Teacher
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the same configuration would make another corpus, or a part written before could be misread."""
 
 _Batches = list[Int[np.ndarray, "_"]]
@@ -66,6 +67,7 @@ class DistillFacts:
     """What came of it."""
 
     pairs: int
+    """Training pairs, those from monolingual sources among them."""
     replaced: int
     """Pairs that kept their reference."""
     translated: int
@@ -74,12 +76,45 @@ class DistillFacts:
 
 @dataclass(frozen=True)
 class _Part:
-    """The targets of some sources, in the order of the batches."""
+    """The translations of some sources, in the order of the batches; empty where there is no usable one."""
 
     ids: UInt32[np.ndarray, tokens]
     lengths: Int64[np.ndarray, n]
-    replaced: Bool[np.ndarray, n]
-    """Where the target is the reference."""
+
+
+class _Sources:
+    """What is translated: training sources, then monolingual ones, numbered in this order."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        names = ["train"] + [MONOLINGUAL] * (MONOLINGUAL in corpus.manifest.splits)
+        self._splits = [corpus.split(name).source for name in names]
+        self.training = len(self._splits[0])
+        """How many have a reference."""
+        self.lengths = np.concatenate([side.lengths for side in self._splits])
+        hashes = np.concatenate([_hashes(side) for side in self._splits])
+        _, first, self.of = np.unique(hashes, return_index=True, return_inverse=True)
+        self.distinct = first
+        """The first of each set of equals."""
+
+    def __getitem__(self, number: int) -> list[int]:
+        side, place = (0, number) if number < self.training else (1, number - self.training)
+        ids: list[int] = self._splits[side][place].tolist()
+        return ids
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+def _hashes(sentences: Sentences) -> UInt64[np.ndarray, n]:
+    """A 64-bit hash of each sentence. Two that differ collide in about n²/2⁶⁵ of all corpora."""
+    if not len(sentences):
+        return np.zeros(0, dtype=np.uint64)
+    random = np.random.default_rng(0)
+    of_id = random.integers(2**64, size=int(sentences.ids.max()) + 1, dtype=np.uint64)
+    of_place = random.integers(2**64, size=int(sentences.lengths.max()), dtype=np.uint64) | np.uint64(1)
+    starts = sentences.offsets[:-1]
+    place = np.arange(len(sentences.ids)) - np.repeat(starts, sentences.lengths)
+    return np.add.reduceat(of_id[sentences.ids] * of_place[place], starts)
 
 
 def distill(
@@ -108,14 +143,15 @@ def distill(
     distilled = Corpus.existing(out, fingerprint)
     translated = 0
     if distilled is None:
-        parts = _Parts(out / "parts", fingerprint, _plan(corpus, config))
+        sources = _Sources(corpus)
+        parts = _Parts(out / "parts", fingerprint, _plan(sources, config))
         todo = [number for number in range(rank, len(parts), ranks) if parts.read(number) is None]
         if todo:
-            search = _Search(teacher, corpus, config, torch.device(device))
+            search = _Search(teacher, sources, corpus.manifest.row_width, config, torch.device(device))
             translated = _translate(search, parts, todo, show=rank == 0)
         barrier()
         if rank == 0:
-            _assemble(corpus, teacher_hash, out, parts)
+            _assemble(corpus, sources, teacher_hash, out, parts)
         barrier()
         distilled = Corpus.load(out)
     if rank == 0:
@@ -127,28 +163,26 @@ def distill(
 class _Search:
     """A teacher made ready: a copy, so that the caller's stays as it is."""
 
-    def __init__(self, teacher: Teacher, corpus: Corpus, config: DistillConfig, device: torch.device) -> None:
+    def __init__(
+        self, teacher: Teacher, sources: _Sources, row_width: int, config: DistillConfig, device: torch.device
+    ) -> None:
         dtype = torch.bfloat16 if config.bf16 and device.type == "cuda" else None
         self._teacher = copy.deepcopy(teacher).to(device=device, dtype=dtype).eval()
         # What does not fit into a row is not used, so there is no point in searching for it.
-        self._beam = replace(config.beam, max_length=min(config.beam.max_length, corpus.manifest.row_width))
-        self._split = corpus.split("train")
-        self._device = device
+        self._beam = replace(config.beam, max_length=min(config.beam.max_length, row_width))
+        self._sources, self._device = sources, device
 
     def __call__(self, batches: _Batches) -> _Part:
-        """The targets of the numbered sources."""
-        targets, replaced = [], []
+        """The translations of the numbered sources."""
+        targets: list[tuple[int, ...]] = []
         for numbers in (batch.tolist() for batch in batches):
-            source = Tokens.padded([self._split.source[i].tolist() for i in numbers])
-            found = beam_search(self._teacher, source.to(self._device), self._beam)
-            for i, hypothesis in zip(numbers, found, strict=True):
-                usable = hypothesis.finished and len(hypothesis.ids) > 1  # more than its end
-                targets.append(hypothesis.ids if usable else self._split.target[i].tolist())
-                replaced.append(not usable)
+            source = Tokens.padded([self._sources[number] for number in numbers])
+            for found in beam_search(self._teacher, source.to(self._device), self._beam):
+                usable = found.finished and len(found.ids) > 1  # more than its end
+                targets.append(found.ids if usable else ())
         return _Part(
             np.fromiter((id_ for ids in targets for id_ in ids), dtype=np.uint32),
             np.array([len(ids) for ids in targets], dtype=np.int64),
-            np.array(replaced),
         )
 
 
@@ -171,7 +205,7 @@ class _Parts:
 
     def write(self, number: int, part: _Part) -> None:
         content = io.BytesIO()
-        np.savez(content, fingerprint=self.fingerprint, ids=part.ids, lengths=part.lengths, replaced=part.replaced)
+        np.savez(content, fingerprint=self.fingerprint, ids=part.ids, lengths=part.lengths)
         write_atomically(self._path(number), content.getvalue())
 
     def read(self, number: int) -> _Part | None:
@@ -180,7 +214,7 @@ class _Parts:
             with np.load(io.BytesIO(self._path(number).read_bytes()), allow_pickle=False) as file:
                 if file["fingerprint"] != self.fingerprint or len(file["lengths"]) != self.size(number):
                     return None
-                return _Part(file["ids"], file["lengths"], file["replaced"])
+                return _Part(file["ids"], file["lengths"])
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return None
 
@@ -200,17 +234,29 @@ def _translate(search: _Search, parts: _Parts, todo: list[int], show: bool) -> i
     return total
 
 
-def _assemble(corpus: Corpus, teacher_hash: str, out: Path, parts: _Parts) -> None:
-    """Put the parts together: the corpus with other targets."""
-    manifest, split = corpus.manifest, corpus.split("train")
-    target, replaced = _targets(parts, len(split))
+def _assemble(corpus: Corpus, sources: _Sources, teacher_hash: str, out: Path, parts: _Parts) -> None:
+    """Put the parts together: the corpus with other targets, and pairs of what had none."""
+    manifest, split, translations = corpus.manifest, corpus.split("train"), _translations(parts, sources)
     with CorpusWriter(out, corpus.tokenizer) as writer:
-        train = writer.split("train")
-        _append(train, Split(split.source, target))
-        splits = manifest.splits | {
-            "train": replace(manifest.splits["train"], target_tokens=train.tokens[1], replaced=replaced)
-        }
-        for name in manifest.splits.keys() - {"train"}:
+        train, replaced = writer.split("train"), 0
+        for start in range(0, len(sources), _CHUNK):
+            some = range(start, min(start + _CHUNK, len(sources)))
+            targets = [translations[int(sources.of[number])].tolist() for number in some]
+            for place, number in enumerate(some):
+                if not targets[place] and number < sources.training:
+                    targets[place] = split.target[number].tolist()
+                    replaced += 1
+            pairs = [(sources[number], ids) for number, ids in zip(some, targets, strict=True) if ids]
+            train.append([source for source, _ in pairs], [target for _, target in pairs])
+        facts = replace(
+            manifest.splits["train"],
+            pairs=train.pairs,
+            source_tokens=train.tokens[0],
+            target_tokens=train.tokens[1],
+            replaced=replaced,
+        )
+        splits = {name: facts for name, facts in manifest.splits.items() if name != MONOLINGUAL} | {"train": facts}
+        for name in splits.keys() - {"train"}:
             _append(writer.split(name), corpus.split(name))
             for side, file in zip(SIDES, writer.text(name), strict=True):
                 file.write((corpus.folder / manifest.data / f"{name}.{side}.txt").read_bytes())
@@ -224,23 +270,26 @@ def _assemble(corpus: Corpus, teacher_hash: str, out: Path, parts: _Parts) -> No
         )
 
 
-def _targets(parts: _Parts, count: int) -> tuple[Sentences, int]:
-    """The targets of all parts in the order of the corpus, and how many are references."""
-    lengths = np.zeros(count, dtype=np.int64)
-    read: list[_Part] = []
+def _translations(parts: _Parts, sources: _Sources) -> Sentences:
+    """The translations of the distinct sources, in their order."""
+    rank = np.empty(len(sources), dtype=np.int64)
+    rank[sources.distinct] = np.arange(len(sources.distinct))
+    lengths = np.zeros(len(sources.distinct), dtype=np.int64)
+    read: list[tuple[_Part, Int[np.ndarray, "_"]]] = []
     for number, batches in enumerate(parts.plan):
         part = parts.read(number)
         if part is None:
             raise UserError(f"{parts.folder}: part {number} of {len(parts)} is missing; distil again")
-        lengths[np.concatenate(batches)] = part.lengths
-        read.append(part)
+        places = rank[np.concatenate(batches)]
+        lengths[places] = part.lengths
+        read.append((part, places))
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.zeros(offsets[-1], dtype=np.uint32)
-    for part, batches in zip(read, parts.plan, strict=True):
+    for part, places in read:
         ends = np.cumsum(part.lengths)
-        for i, start, end in zip(np.concatenate(batches), ends - part.lengths, ends, strict=True):
-            ids[offsets[i] : offsets[i + 1]] = part.ids[start:end]
-    return Sentences(ids, offsets), sum(int(part.replaced.sum()) for part in read)
+        for place, start, end in zip(places, ends - part.lengths, ends, strict=True):
+            ids[offsets[place] : offsets[place + 1]] = part.ids[start:end]
+    return Sentences(ids, offsets)
 
 
 def _append(writer: SplitWriter, split: Split) -> None:
@@ -249,10 +298,11 @@ def _append(writer: SplitWriter, split: Split) -> None:
         writer.append(*([side[i].tolist() for i in some] for side in (split.source, split.target)))
 
 
-def _plan(corpus: Corpus, config: DistillConfig) -> list[_Batches]:
+def _plan(sources: _Sources, config: DistillConfig) -> list[_Batches]:
     """Which sentences each part holds: a function of the corpus and the configuration alone."""
-    lengths = corpus.split("train").source.lengths + config.beam.max_extra  # else there are very many short ones
-    batches = list(padded_batches(lengths, config.batch_tokens))
+    lengths = sources.lengths[sources.distinct] + config.beam.max_extra  # else there are very many short ones
+    batches = [sources.distinct[batch] for batch in padded_batches(lengths, config.batch_tokens)]
+    batches = [batches[i] for i in np.random.default_rng(0).permutation(len(batches))]
     return [batches[start : start + config.part_batches] for start in range(0, len(batches), config.part_batches)]
 
 

@@ -49,6 +49,8 @@ class Tally:
 
     read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    repeated: int = 0
+    """Pairs that were used once more, before rules on length."""
 
 
 class Cleaner:

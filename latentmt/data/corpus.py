@@ -37,6 +37,9 @@ from latentmt.files import make_folder, remove, sha256, sync, write_atomically
 FORMAT = 1
 """Raised whenever a corpus written before could be misread."""
 
+MONOLINGUAL = "monolingual"
+"""The split of sources without a translation, if there is one: its targets are empty."""
+
 SIDES: tuple[Literal["source"], Literal["target"]] = ("source", "target")
 
 
@@ -53,6 +56,8 @@ class SplitFacts(Section):
     """Pairs that each rule dropped."""
     resampled: int = 0
     """How many of the pairs are others once more, with sources cut into other pieces."""
+    repeated: int = 0
+    """How many of the pairs are others once more, for their weight, before rules on length."""
     replaced: int = 0
     """Pairs whose distilled target was unusable and that kept their reference."""
 

@@ -15,18 +15,19 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from latentmt.config import Section, to_tree
 from latentmt.data.clean import CleanConfig, Cleaner, Tally, keep_lengths
-from latentmt.data.corpus import FORMAT, Corpus, CorpusWriter, SplitFacts, SplitWriter
+from latentmt.data.corpus import FORMAT, MONOLINGUAL, Corpus, CorpusWriter, SplitFacts, SplitWriter
 from latentmt.data.normalise import TextRules, normalise
+from latentmt.data.placeholders import PairMasker, PlaceholderConfig
 from latentmt.data.resample import ResampleConfig, Resampler
-from latentmt.data.text import BadLine, Pair, ParallelText, read_pairs
-from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
+from latentmt.data.text import BadLine, Pair, ParallelText, read_lines, read_pairs
+from latentmt.data.tokenizer import EOS, PLACEHOLDERS, Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.display import Counting, say
 from latentmt.errors import UserError
 from latentmt.files import sha256
@@ -47,10 +48,13 @@ class DataConfig(Section):
     """What models are chosen by; never cleaned."""
     test: ParallelText | None = None
     """What is reported; never cleaned."""
+    monolingual: tuple[str, ...] = ()
+    """Files of source sentences without a translation, for the teacher to translate; cleaned."""
     source: TextRules = field(default_factory=TextRules)
     target: TextRules = field(default_factory=TextRules)
     clean: CleanConfig = field(default_factory=CleanConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    placeholders: PlaceholderConfig = field(default_factory=PlaceholderConfig)
     resample: ResampleConfig = field(default_factory=ResampleConfig)
     row_width: Annotated[int, Field(ge=2)] = 64
     """Tokens on either side of a packed training row."""
@@ -67,7 +71,8 @@ def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | 
     if config.row_width < config.clean.max_length:
         raise UserError(f"row_width {config.row_width} has no room for max_length {config.clean.max_length}")
     texts = [*config.train, *config.held_out().values()]
-    sources = {name: sha256(folder / name) for text in texts for name in text.files()}
+    files = [name for text in texts for name in text.files()] + list(config.monolingual)
+    sources = {name: sha256(folder / name) for name in files}
     fingerprint = _fingerprint(config, sources, tokenizer)
     if corpus := Corpus.existing(out, fingerprint):
         return corpus, False
@@ -79,6 +84,8 @@ def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | 
             splits[name] = _write_held_out(config, text, folder, tokenizer, writer, name)
         if not splits["train"].pairs:
             raise UserError("no training pair is left after cleaning")
+        if config.monolingual:
+            splits[MONOLINGUAL] = _write_monolingual(config, folder, tokenizer, writer.split(MONOLINGUAL))
         writer.commit(
             fingerprint=fingerprint,
             languages=config.languages,
@@ -91,16 +98,28 @@ def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | 
 
 
 def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokenizer | None) -> str:
-    tree = to_tree(config)
-    if not config.resample.copies:
-        del tree["resample"]  # it decides nothing
     facts = {
         "format": FORMAT,
-        "config": tree,
+        "config": _deciding(config),
         "sources": sources,
         "tokenizer": tokenizer.fingerprint if tokenizer else None,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _deciding(config: DataConfig) -> dict[str, Any]:
+    """The configuration without keys that decide nothing: a corpus from before they came is still the same."""
+    tree = to_tree(config)
+    if not config.resample.copies:
+        del tree["resample"]
+    if not config.tokenizer.placeholders:
+        del tree["placeholders"], tree["tokenizer"]["placeholders"]
+    if not config.monolingual:
+        del tree["monolingual"]
+    for text in [*tree["train"], tree["dev"], tree["test"]]:
+        if text and text["repeat"] == 1:
+            del text["repeat"]
+    return tree
 
 
 def _learn_tokenizer(config: DataConfig, folder: Path) -> Tokenizer:
@@ -116,16 +135,20 @@ def _learn_tokenizer(config: DataConfig, folder: Path) -> Tokenizer:
 
 
 def _clean_train(config: DataConfig, folder: Path, tally: Tally) -> Iterator[list[Pair]]:
-    """The training pairs whose text is acceptable, in chunks."""
-    cleaner = Cleaner(config.clean)
+    """The training pairs whose text is acceptable, in chunks, as often as each is to be used."""
+    cleaner, masked = Cleaner(config.clean), _masker(config)
     for text in config.train:
         for chunk in _chunks(read_pairs(text, folder)):
             tally.read += len(chunk)
-            pairs = [pair for pair in chunk if isinstance(pair, Pair)]
-            if len(pairs) < len(chunk) and config.clean.bad_lines == "error":
-                raise UserError(next(line.message for line in chunk if isinstance(line, BadLine)))
-            tally.dropped["not text"] += len(chunk) - len(pairs)
-            yield cleaner.keep_text([_normalised(pair, config) for pair in pairs], tally)
+            pairs = _text_only(chunk, config, tally)
+            kept = cleaner.keep_text([_normalised(pair, config) for pair in pairs], tally)
+            tally.repeated += (text.repeat - 1) * len(kept)
+            for _ in range(text.repeat):
+                yield [masked(pair) for pair in kept]
+
+
+def _masker(config: DataConfig) -> PairMasker:
+    return PairMasker(PLACEHOLDERS[: config.tokenizer.placeholders], config.placeholders)
 
 
 def _write_train(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
@@ -142,7 +165,36 @@ def _write_train(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer:
                 writer.append([ids for ids, _ in fitting], [same for _, same in fitting])
             counting.advance(tally.read - counting.done)
     facts = _facts(writer, tally)
-    return replace(facts, resampled=facts.pairs - (tally.read - sum(tally.dropped.values())))
+    return replace(facts, resampled=facts.pairs - (tally.read + tally.repeated - sum(tally.dropped.values())))
+
+
+def _write_monolingual(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
+    """Sources without a translation: cleaned as pairs of equals would be, and written with empty targets."""
+    tally, masked = Tally(), _masker(config)
+    languages = config.clean.languages and (config.clean.languages[0],) * 2
+    cleaner = Cleaner(replace(config.clean, languages=languages))
+    lines = read_lines([folder / name for name in config.monolingual])
+    with Counting(MONOLINGUAL, "sentences") as counting:
+        for chunk in _chunks(Pair(line, line) if isinstance(line, str) else line for line in lines):
+            tally.read += len(chunk)
+            pairs = _text_only(chunk, config, tally)
+            written = [normalise(pair.source, config.source) for pair in pairs]
+            kept = cleaner.keep_text([Pair(text, text) for text in written], tally)
+            source = tokenizer.encode([masked(pair).source for pair in kept], os.cpu_count() or 1)
+            lengths = np.array([len(ids) for ids in source], dtype=np.int64)
+            keep = np.flatnonzero(keep_lengths(lengths, lengths, config.clean, tally))
+            writer.append([source[i] for i in keep], [[EOS]] * len(keep))
+            counting.advance(len(chunk))
+    return _facts(writer, tally)
+
+
+def _text_only(chunk: list[Pair | BadLine], config: DataConfig, tally: Tally) -> list[Pair]:
+    """The pairs of a chunk that are text; what is not stops the work or is counted, as the configuration says."""
+    pairs = [pair for pair in chunk if isinstance(pair, Pair)]
+    if len(pairs) < len(chunk) and config.clean.bad_lines == "error":
+        raise UserError(next(line.message for line in chunk if isinstance(line, BadLine)))
+    tally.dropped["not text"] += len(chunk) - len(pairs)
+    return pairs
 
 
 def _write_held_out(
@@ -187,6 +239,7 @@ def _facts(writer: SplitWriter, tally: Tally) -> SplitFacts:
         target_tokens=writer.tokens[1],
         read=tally.read,
         dropped={rule: count for rule, count in tally.dropped.items() if count},
+        repeated=tally.repeated,
     )
 
 

@@ -37,6 +37,8 @@ class ParallelText(Section):
     """Which columns of the TSV, counted from 0, are source and target."""
     limit: Annotated[int, Field(ge=1)] | None = None
     """Read this many pairs at most."""
+    repeat: Annotated[int, Field(ge=1)] = 1
+    """How often each pair is used for training: the weight of this text beside the others."""
 
     def files(self) -> tuple[str, ...]:
         """Every file that is read, in order."""

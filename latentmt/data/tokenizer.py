@@ -7,6 +7,7 @@ itself travels escaped. Encoded sentences end in EOS; decoding stops at nothing,
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import random
@@ -30,6 +31,10 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = frozenset((PAD, UNK, BOS, EOS))
 """Those that have no text."""
 
+PLACEHOLDERS = "".join(map(chr, range(0xE010, 0xE020)))
+"""Private-use characters that can stand for parts of a text to be repeated verbatim; a tokenizer may reserve pieces for
+the first few."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig(Section):
@@ -43,6 +48,8 @@ class TokenizerConfig(Section):
     """Learn from this many sentences at most, drawn from both sides."""
     seed: Annotated[int, Field(ge=0)] = 1
     """Of that draw."""
+    placeholders: Annotated[int, Field(ge=0, le=len(PLACEHOLDERS))] = 0
+    """Pieces reserved for what is repeated verbatim: addresses, code, paths (`data.placeholders`)."""
 
 
 # '▁' ↔ ESC 1 and ESC ↔ ESC 0, ESC being a private-use character: one-to-one for every text.
@@ -90,6 +97,11 @@ class Tokenizer:
     def size(self) -> int:
         """How many pieces there are, special ones included."""
         return int(self._processor.get_piece_size())
+
+    @functools.cached_property
+    def placeholders(self) -> str:
+        """The characters that stand for what is repeated verbatim, a piece each."""
+        return "".join(one for one in PLACEHOLDERS if self._processor.piece_to_id(one) != UNK)
 
     @property
     def fingerprint(self) -> str:
@@ -161,6 +173,7 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig) -> Tokeni
             # SentencePiece's BPE aborts the process if a required character does not occur.
             required_chars=_ASCII if config.model == "unigram" else "",
             split_digits=True,
+            user_defined_symbols=list(PLACEHOLDERS[: config.placeholders]),
             pad_id=PAD,
             unk_id=UNK,
             bos_id=BOS,

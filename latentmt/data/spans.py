@@ -1,0 +1,86 @@
+"""Parts of a text that a translation repeats verbatim: addresses, code, paths, placeholders, emoji.
+
+Only where they are is said here. Numbers are not among them: they are translated ("1.500" becomes "1,500").
+"""
+
+from __future__ import annotations
+
+import re
+
+from latentmt.data.tokenizer import PLACEHOLDERS
+
+_TOP_LEVEL = "com|org|net|info|gov|edu|eu|de|at|ch|uk|fr|it|es|nl|pl|ro|io|dev|app"
+_EXTENSIONS = (
+    "txt|md|rst|csv|tsv|json|ya?ml|toml|xml|html?|css|jsx?|tsx?|py|ipynb|java|kt|cpp|hpp|cs|go|rs|rb|php|pl|sh|bat|ps1|sql"
+    "|ini|cfg|conf|log|lock|env|pdf|docx?|xlsx?|pptx?|odt|ods|odp|rtf|epub|png|jpe?g|gif|svg|webp|bmp|mp[34]|wav|avi|mov"
+    "|zip|tar|gz|bz2|xz|7z|rar|exe|dll|so|jar|apk|iso|deb|rpm|whl"
+)
+_EMOJI = (
+    "[\U0001f1e6-\U0001f1ff]{2}"  # flags
+    "|[0-9#*]\ufe0f?\u20e3"  # keycaps
+    "|[\u2600-\u27bf\u2b00-\u2bff\u2300-\u23ff\U0001f000-\U0001faff]"
+    "(?:[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"
+    "|\u200d[\u2600-\u27bf\U0001f000-\U0001faff])*"
+)
+
+# The first kind that matches at a place wins. Quantifiers are possessive or bounded, so that work is linear.
+_KINDS = {
+    "code": r"`[^`\n]{1,200}`",
+    "tag": r"</?[A-Za-z][^<>\n]{0,200}>",
+    "url": r"(?:https?|ftp|file)://[^\s<>\"“”„`|]++|\bwww\.[^\s<>\"“”„`|]++",
+    "mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}",
+    "braces": r"\$?\{\{?[\w .:$#@!-]{0,60}\}\}?",
+    "format": r"%\(\w{1,40}\)[sdif]|%\d{1,2}\$[sd@]|%[-+0]?\d{0,3}(?:\.\d{1,2})?[sdifgxu@](?![^\W\d_])",
+    "iban": r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)",
+    "phone": r"(?<![\w.,+/-])(?:\+|00)\d{1,3}[ /-]?(?:\(0?\d{0,4}\)[ ]?)?\d(?:[ /-]?\d){5,14}(?![\w])"
+    r"|(?<![\w.,+/–-])\(?0\d{2,5}\)?[ ]?[ /-][ ]?\d(?:[ -]?\d){3,10}(?!\w|[.,]\d)",
+    "path": r"(?<!\w)[A-Za-z]:\\[^\s\"<>|]++|(?<![\w/.<:])(?:~|\.{1,2})?/[\w.@+~-]+(?:/[\w.@+~-]*)+"
+    r"|(?<![\w/.<:])(?:~|\.{1,2})/[\w.@+~-]+",
+    "file": rf"(?<![\w./-])\w[\w.-]{{0,60}}\.(?:{_EXTENSIONS})(?![\w-]|\.\w)",
+    "domain": rf"(?<![\w.@-])(?:[a-z0-9][a-z0-9-]{{0,62}}\.){{1,4}}(?:{_TOP_LEVEL})(?![\w-]|\.\w)(?:/[^\s<>\"“”]*+)?",
+    "uuid": r"(?<!\w)[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?!\w)",
+    "version": r"(?<![\w.,])v\d{1,5}(?:\.\d{1,5})+(?!\w)"
+    r"|(?<![\w.,])(?!\d{1,3}(?:\.\d{3})+(?!\w|\.\d))v?\d{1,5}(?:\.\d{1,5}){3,}(?!\w|[.,]\d)",
+    "identifier": r"(?<![\w.-])(?:[A-Za-z]\w{0,40}_\w{1,60}|_\w{2,60}|[A-Za-z_][\w.]{0,60}\(\))(?![\w(])",
+    "serial number": r"(?<![\w.-])(?=[A-Z-]{0,12}\d)(?=[\d-]{0,12}[A-Z])[A-Z0-9][A-Z0-9-]{3,30}[A-Z0-9](?![\w-])",
+    "option": r"(?<!\S)--[a-z][a-z0-9]{1,30}(?:-[a-z0-9]{1,30}){0,5}(?!\w)",
+    "handle": r"(?<![\w&/])[@#][A-Za-z_]\w{1,60}",
+    "entity": r"&(?:[a-z]{2,8}|#\d{1,6}|#x[0-9a-f]{1,6});",
+    "emoji": _EMOJI,
+    "private": f"[{PLACEHOLDERS}\ue000-\uf8ff]",
+}
+# Every one of them has one of these. Most sentences have none, and each is found fast: by one character's class.
+_HINTS = (
+    re.compile("[`<{%@#&_/\\\\\u20e3\u2300-\u2bff\ue000-\uf8ff\U0001f000-\U0001faff]"),
+    re.compile(r"\.\w"),
+    re.compile(r"\d(?:\d\d|[A-Z]|-[A-Z0-9]|[ (]\d|(?<=[A-Z]\d)|(?<=[A-Z]-\d))"),
+    re.compile(r"--|\(\)"),
+)
+_SPAN = re.compile("|".join(f"(?:{pattern})" for pattern in _KINDS.values()))
+_CLOSING = re.compile(r"[.,;:!?…'’)\]}»*_-]+\Z")
+_BARE = re.compile(r"(?:https?|ftp|file)://|www\.|[a-z0-9.-]+/")
+
+
+def find_spans(text: str) -> list[tuple[int, int]]:
+    """From where to where each of them is, in order; none overlaps another."""
+    found: list[tuple[int, int]] = []
+    if not any(hint.search(text) for hint in _HINTS):
+        return found
+    for match in _SPAN.finditer(text):
+        start, end = match.span()
+        if _BARE.match(match[0]):  # the sentence's own punctuation behind an address
+            end = start + len(_without_closing(match[0]))
+        found.append((start, end))
+    return found
+
+
+def _without_closing(address: str) -> str:
+    """The address without punctuation at its end; a bracket that it opened itself stays."""
+    while closing := _CLOSING.search(address):
+        mark = address[-1]
+        if mark in ")]}" and address.count("([{"[")]}".index(mark)]) >= address.count(mark):
+            break
+        if mark in "-_" or not closing:
+            break
+        address = address[:-1]
+    return address

@@ -26,6 +26,9 @@ from latentmt.nn.attention import Memory, Source, segment_lengths
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import MAX_POSITIONS
 
+SHORTEST = 2
+"""A target is a piece and EOS, at least."""
+
 
 @dataclass(frozen=True)
 class Networks:
@@ -55,13 +58,16 @@ class Candidates:
 
 
 def predict_lengths(model: LatentModel, source: Source, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r {count}"]:
-    """The likeliest target lengths of each row's one sentence, likeliest first, from 1 to what has a place.
+    """The likeliest target lengths of each row's one sentence, likeliest first, from the shortest to what has a place.
 
     `bias` is added to each, as a share of the source's length.
     """
     size = segment_lengths(source.segment, 1)
-    difference = model.length(source, 1)[:, 0].topk(count).indices - LENGTH_LIMIT
-    return (size + difference + (bias * size.double()).round().long()).clamp(1, MAX_POSITIONS)
+    difference = torch.arange(-LENGTH_LIMIT, LENGTH_LIMIT + 1, device=size.device)
+    lengths = size + difference + (bias * size.double()).round().long()
+    possible = (lengths >= SHORTEST) & (lengths <= MAX_POSITIONS)
+    best = model.length(source, 1)[:, 0].masked_fill(~possible, -torch.inf).topk(count).indices
+    return lengths.gather(1, best).clamp(SHORTEST, MAX_POSITIONS)
 
 
 @torch.no_grad()

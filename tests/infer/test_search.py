@@ -86,7 +86,7 @@ def close(left: Tensor, right: Tensor) -> None:
 def lengths_by_hand(model: LatentModel, sentence: list[int], count: int) -> list[int]:
     logits = model.length(encoded(model, sentence), 1)[0, 0].tolist()
     differences = sorted(range(-LENGTH_LIMIT, LENGTH_LIMIT + 1), key=lambda d: -logits[d + LENGTH_LIMIT])
-    return [max(1, len(sentence) + difference) for difference in differences[:count]]
+    return [length for d in differences if 2 <= (length := len(sentence) + d) <= MAX_POSITIONS][:count]
 
 
 @torch.no_grad()
@@ -172,24 +172,30 @@ def test_a_bias_adds_its_share_of_the_source(networks: Networks, bias: float) ->
     assert plain.min() > 2  # nothing is held back by the shortest length
     added = [[round(bias * size)] for size in sizes]
     assert len({share for (share,) in added}) > 2
-    assert predict_lengths(model, source, 2, bias).tolist() == (plain + torch.tensor(added)).clamp(min=1).tolist()
+    assert predict_lengths(model, source, 2, bias).tolist() == (plain + torch.tensor(added)).tolist()
 
 
 @torch.no_grad()
-def test_lengths_stay_between_one_and_the_last_place(networks: Networks) -> None:
+def test_lengths_stay_between_a_piece_with_eos_and_the_last_place_and_differ(networks: Networks) -> None:
     model = copy.deepcopy(latent(networks))
     sources = Tokens.padded([[EOS], [5] * 29 + [EOS], [5] * 479 + [EOS], [5] * 499 + [EOS]])
     for difference, bias, expected in (
-        (-LENGTH_LIMIT, 0.0, [1, 1, 430, 450]),
-        (-LENGTH_LIMIT, -0.9, [1, 1, 1, 1]),
+        (-LENGTH_LIMIT, 0.0, [2, 2, 430, 450]),
+        (-LENGTH_LIMIT, -0.9, [2, 2, 2, 2]),
         (LENGTH_LIMIT, 0.0, [51, 80, MAX_POSITIONS, MAX_POSITIONS]),
         (0, 5.0, [6, 180, MAX_POSITIONS, MAX_POSITIONS]),
     ):
-        model.length_head.bias.zero_()[difference + LENGTH_LIMIT] = 1e6
-        assert predict_lengths(model, model.encode(sources), 1, bias).flatten().tolist() == expected
-    model.length_head.bias.zero_()[0] = 1e6
+        distance = (torch.arange(-LENGTH_LIMIT, LENGTH_LIMIT + 1) - difference).abs()
+        model.length_head.bias.copy_(-1e6 * distance)
+        found = predict_lengths(model, model.encode(sources), 5, bias)
+        assert found[:, 0].tolist() == expected
+        for lengths in found.tolist()[: 2 if bias > 0 else None]:  # of the others none is possible
+            assert len(set(lengths)) == 5
+        assert found.min() >= 2
+        assert found.max() <= MAX_POSITIONS
+    model.length_head.bias.copy_(-1e6 * torch.arange(2 * LENGTH_LIMIT + 1))
     found = search(Networks(model, {}, None, networks.repeatable), Tokens.padded(SOURCES), How("delta", 2), NOISE)
-    assert found.decoded.ids.shape == (len(SOURCES), 1)
+    assert found.decoded.ids.shape == (len(SOURCES), 2)
 
 
 def test_the_bias_reaches_the_search(networks: Networks) -> None:

@@ -26,7 +26,7 @@ from latentmt.infer.alignment import Link, links
 from latentmt.infer.engine import Engine, GoOn, always
 from latentmt.infer.found import Candidate, ranked
 from latentmt.infer.how import METHODS, WAY, How, Method, default_method
-from latentmt.infer.postprocess import repeatable_pieces
+from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.refine import ADAPTIVE_STEPS
 from latentmt.infer.search import Networks
 from latentmt.infer.sentences import Line, split_line
@@ -87,7 +87,7 @@ class Translator:
         self.own = own
         """The model's own way to translate, where it has one."""
         self.device = next((latent or cast(Teacher, teacher)).parameters()).device
-        networks = Networks(latent, self.fields, teacher, repeatable_pieces(tokenizer).to(self.device))
+        networks = Networks(latent, self.fields, teacher, PieceTable.of(tokenizer).to(self.device))
         self.engine = Engine(networks, graphed)
 
     @staticmethod

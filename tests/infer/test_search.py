@@ -6,6 +6,7 @@ import copy
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,9 +18,9 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer import engine as engine_module
 from latentmt.infer.beam import BeamConfig, beam_search
 from latentmt.infer.engine import Engine
-from latentmt.infer.how import RERANKS, How
+from latentmt.infer.how import REMOVE_REPEATS, RERANKS, How, RemoveRepeats
 from latentmt.infer.noise import standard_noise
-from latentmt.infer.postprocess import readable, without_special
+from latentmt.infer.postprocess import PieceTable, readable, without_special
 from latentmt.infer.rerank import MARGINAL_SAMPLES
 from latentmt.infer.search import Candidates, Networks, predict_lengths, search
 from latentmt.models.fields import EnergyNet, FieldConfig, make_field
@@ -54,7 +55,8 @@ def made(seed: int) -> Networks:
         fields["score"].head.weight.normal_(std=0.4)
         fields["energy"].head.weight.normal_(std=4.0)
         teacher.embedding.weight.mul_(2)
-    return Networks(model, fields, teacher, torch.rand(VOCABULARY) < 0.3)
+    opens, blank = torch.arange(VOCABULARY) % 2 == 0, torch.arange(VOCABULARY) < 4
+    return Networks(model, fields, teacher, PieceTable(torch.rand(VOCABULARY) < 0.3, opens | blank, blank, blank))
 
 
 @pytest.fixture
@@ -194,7 +196,7 @@ def test_lengths_stay_between_a_piece_with_eos_and_the_last_place_and_differ(net
         assert found.min() >= 2
         assert found.max() <= MAX_POSITIONS
     model.length_head.bias.copy_(-1e6 * torch.arange(2 * LENGTH_LIMIT + 1))
-    found = search(Networks(model, {}, None, networks.repeatable), Tokens.padded(SOURCES), How("delta", 2), NOISE)
+    found = search(Networks(model, {}, None, networks.pieces), Tokens.padded(SOURCES), How("delta", 2), NOISE)
     assert found.decoded.ids.shape == (len(SOURCES), 2)
 
 
@@ -292,7 +294,7 @@ def test_a_longer_winner_survives_whole(networks: Networks, rerank: str) -> None
         with torch.no_grad():
             model.length_head.bias[lengths[best] - len(sentence) + LENGTH_LIMIT] += 1e3
         top = search(
-            Networks(model, networks.fields, None, networks.repeatable),
+            Networks(model, networks.fields, None, networks.pieces),
             Tokens.padded([sentence]),
             How("score", 1),
             NOISE,
@@ -351,14 +353,16 @@ def test_a_search_ends_when_every_sentence_has_stopped() -> None:
 
 
 def test_what_is_read_is_what_was_decoded_put_in_order(networks: Networks) -> None:
-    for remove in (True, False):
+    source, seen = Tokens.padded(SOURCES), set()
+    for remove in REMOVE_REPEATS:
         how = How("prior", samples=3, rerank="teacher", remove_repeats=remove)
-        found = search(networks, Tokens.padded(SOURCES), how, NOISE)
-        expected = readable(found.decoded, networks.repeatable if remove else None)
-        assert rows(found.readable) == rows(expected)
-        if not remove:
-            assert [row[:-1] for row in rows(expected)] == [without_special(row) for row in rows(found.decoded)]
-            assert rows(expected) != rows(readable(found.decoded, networks.repeatable))
+        found = search(networks, source, how, NOISE)
+        read = rows(found.readable)
+        assert read == rows(readable(found.decoded, remove, networks.pieces, source))
+        seen.add(str(read))
+        if remove == "none":
+            assert [row[:-1] for row in read] == [without_special(row) for row in rows(found.decoded)]
+    assert len(seen) == len(REMOVE_REPEATS)
 
 
 # Which one is kept.
@@ -406,8 +410,8 @@ SEARCH = {"method": "score", "steps": 1, "lengths": 2, "samples": 2}
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("remove", [True, False])
-def test_the_teacher_judges_what_is_read_over_its_length(networks: Networks, remove: bool) -> None:
+@pytest.mark.parametrize("remove", REMOVE_REPEATS)
+def test_the_teacher_judges_what_is_read_over_its_length(networks: Networks, remove: RemoveRepeats) -> None:
     found, _ = scores(networks, How(**SEARCH, rerank="teacher", remove_repeats=remove))
     teacher = networks.teacher
     assert teacher is not None
@@ -454,6 +458,23 @@ def test_the_highest_score_wins(networks: Networks, rerank: str) -> None:
     assert found.best.tolist() == [row.index(max(row)) for row in found.score.tolist()]
     assert any(found.best.tolist())
     assert found.score.requires_grad is False
+
+
+@pytest.mark.parametrize("rerank", RERANKS[1:])
+def test_what_says_nothing_is_kept_only_where_all_say_nothing(networks: Networks, rerank: str) -> None:
+    how = How(**SEARCH, rerank=rerank)
+    found, _ = scores(networks, how)
+    first = [rows(found.readable)[4 * number + best] for number, best in enumerate(found.best.tolist())]
+    blank = torch.arange(VOCABULARY) < 4
+    blank[first[0]] = True  # as if the first sentence's best candidate had no letter
+    again, _ = scores(replace(networks, pieces=replace(networks.pieces, blank=blank)), how)
+    assert torch.equal(again.score, found.score)
+    says = [not set(row) <= set(torch.nonzero(blank).flatten().tolist()) for row in rows(found.readable)]
+    assert False in says[:4]
+    for number, (best, row) in enumerate(zip(again.best.tolist(), found.score.tolist(), strict=True)):
+        allowed = [one for one in range(4) if says[4 * number + one]] or range(4)
+        expected = max(allowed, key=row.__getitem__) if any(says[4 * number : 4 * number + 4]) else 0
+        assert best == expected
 
 
 # The engine: batches.

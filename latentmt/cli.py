@@ -115,7 +115,10 @@ RemoveRepeatsOption = Annotated[
     typer.Option(help="What goes where it is said twice in a row. Default: the model's, or words."),
 ]
 BeamOption = Annotated[int | None, typer.Option(help="The teacher's beam, where it translates. Default: 4.")]
-ThreadsOption = Annotated[int | None, typer.Option(help="Cores to use. Default: torch's choice.")]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(help="Cores for each batch. Default: one, and as many batches side by side as there are cores."),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Write JSON, an object a line: source, translation and how it was made.")
 ]
@@ -330,10 +333,10 @@ def evaluate(
     rerank: RerankOption = None,
     seed: SeedOption = None,
     length_bias: LengthBiasOption = None,
+    remove_repeats: RemoveRepeatsOption = None,
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Also measure the best of several candidates, chosen by the references.")
     ] = False,
-    remove_repeats: RemoveRepeatsOption = None,
     compare: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="Test whether A is better than B, as named in the table: score-1 L=0, say."),
@@ -356,10 +359,10 @@ def evaluate(
         rerank=rerank and rerank.value,
         seed=seed,
         length_bias=length_bias,
+        remove_repeats=remove_repeats and remove_repeats.value,
         oracle=oracle,
         compare=compare and [compare],
     )
-        remove_repeats=remove_repeats and remove_repeats.value,
     wanted = Wanted(**choices)
     texts, out = EvalSet.read(src, ref), json_ and json_file(json_)
     found = evaluate_translator(Translator.load(model, pick_device(device)), texts, wanted)

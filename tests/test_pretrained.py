@@ -109,6 +109,30 @@ def test_half_a_character_is_not_shown(deen: Translator) -> None:
     assert not any("\ufffd" in text for text in found)
 
 
+CORES = """
+import os, torch
+from latentmt.infer.translator import Translator
+
+running = len(os.listdir("/proc/self/task"))
+print(torch.get_num_threads())
+for threads in (None, 2, None):
+    translator = Translator.load("deen", threads=threads)
+    translator.translate("Wo kann ich hier eine Fahrkarte kaufen?")
+    print(torch.get_num_threads(), translator.engine.workers, len(os.listdir("/proc/self/task")) - running)
+"""
+
+
+def test_a_sentence_has_one_core_and_batches_have_all_unless_it_is_said() -> None:
+    """Threads that share a batch spin while they wait for each other, and on a busy machine they wait long."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-c", CORES]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    (cores,), *found = ([int(number) for number in line.split()] for line in done.stdout.splitlines())
+    assert found[0] == [1, cores, 0]
+    assert found[1] == [2, 1, 1]
+    assert found[2][:2] == [1, cores]
+
+
 def test_it_fits_its_parcel() -> None:
     files = [path for path in FOLDER.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 48e6

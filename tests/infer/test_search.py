@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -478,6 +479,33 @@ def test_what_says_nothing_is_kept_only_where_all_say_nothing(networks: Networks
 
 
 # The engine: batches.
+
+
+@pytest.mark.parametrize("method", ["score", "teacher"])
+def test_batches_side_by_side_are_what_they_are_one_after_another(
+    networks: Networks, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "CPU_BATCH_TOKENS", 8)
+    monkeypatch.setattr(engine_module, "BATCH_TOKENS", 24)
+    how, some = How(method), SOURCES * 4
+    threads: set[int] = set()
+    together = threading.Barrier(3)
+
+    def go_on() -> None:
+        if threading.get_ident() not in threads:
+            threads.add(threading.get_ident())
+            together.wait(timeout=30)  # three are at work at the same time
+
+    found = Engine(networks, graphed=False, workers=3).best(some, how, go_on)
+    assert len(threads) == 3
+    assert threading.get_ident() not in threads
+    assert [one.readable for one in found] == [one.readable for one in Engine(networks, graphed=False).best(some, how)]
+
+    def stop() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        Engine(networks, graphed=False, workers=3).best(some, how, stop)
 
 
 def candidates(networks: Networks, how: How, sentences: Sequence[list[int]] = SOURCES) -> list[list[list[int]]]:

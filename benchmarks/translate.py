@@ -14,7 +14,7 @@ import argparse
 import itertools
 import json
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
@@ -24,6 +24,7 @@ from latentmt.display import output
 from latentmt.infer import engine
 from latentmt.infer.engine import Engine
 from latentmt.infer.how import How
+from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.translator import Translator
 from latentmt.measure.latency import Source, measure_speed, read_source, show_speed
 from latentmt.measure.machine import machine
@@ -44,8 +45,10 @@ def pad_vocabulary(translator: Translator, size: int) -> None:
         rows = weight.new_zeros(size - len(weight), weight.shape[1])
         network.embedding.weight = nn.Parameter(torch.cat((weight, rows)), requires_grad=False)
     networks = translator.engine.networks
-    known = networks.repeatable
-    networks = replace(networks, repeatable=torch.cat((known, known.new_zeros(size - len(known)))))
+    known = networks.pieces
+    parts = (getattr(known, field.name) for field in fields(known))
+    table = PieceTable(*(torch.cat((part, part.new_zeros(size - len(part)))) for part in parts))
+    networks = replace(networks, pieces=table)
     translator.engine = Engine(networks, translator.engine.graphed)
 
 

@@ -83,6 +83,14 @@ class Rerank(StrEnum):
     marginal = "marginal"
 
 
+class RemoveRepeats(StrEnum):
+    """What is left out where it repeats what is before it: words, pieces (as in the paper), or nothing."""
+
+    words = "words"
+    pieces = "pieces"
+    none = "none"
+
+
 MethodOption = Annotated[Method | None, typer.Option(help="Default: the model's own, or the best it has.")]
 # What may be chosen, and what goes together, is `How`'s to say, in one line; so there are no bounds here.
 TextsArgument = Annotated[
@@ -102,11 +110,15 @@ SeedOption = Annotated[int | None, typer.Option(help="Of the samples. Default: 1
 LengthBiasOption = Annotated[
     float | None, typer.Option(help="Added to every predicted length, as a share of the source's: 0.1, say.")
 ]
-KeepRepeatsOption = Annotated[
-    bool, typer.Option("--keep-repeats", help="Leave in a piece that repeats the one before it.")
+RemoveRepeatsOption = Annotated[
+    RemoveRepeats | None,
+    typer.Option(help="What goes where it is said twice in a row. Default: the model's, or words."),
 ]
 BeamOption = Annotated[int | None, typer.Option(help="The teacher's beam, where it translates. Default: 4.")]
-ThreadsOption = Annotated[int | None, typer.Option(help="Cores to use. Default: torch's choice.")]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(help="Cores for each batch. Default: one, and as many batches side by side as there are cores."),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Write JSON, an object a line: source, translation and how it was made.")
 ]
@@ -236,7 +248,7 @@ def translate(
     rerank: RerankOption = None,
     seed: SeedOption = None,
     length_bias: LengthBiasOption = None,
-    keep_repeats: KeepRepeatsOption = False,
+    remove_repeats: RemoveRepeatsOption = None,
     beam: BeamOption = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
@@ -260,7 +272,7 @@ def translate(
         rerank=rerank and rerank.value,
         seed=seed,
         length_bias=length_bias,
-        remove_repeats=False if keep_repeats else None,
+        remove_repeats=remove_repeats and remove_repeats.value,
         beam=beam,
     )
     how = translator.how(**choices)
@@ -321,6 +333,7 @@ def evaluate(
     rerank: RerankOption = None,
     seed: SeedOption = None,
     length_bias: LengthBiasOption = None,
+    remove_repeats: RemoveRepeatsOption = None,
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Also measure the best of several candidates, chosen by the references.")
     ] = False,
@@ -346,6 +359,7 @@ def evaluate(
         rerank=rerank and rerank.value,
         seed=seed,
         length_bias=length_bias,
+        remove_repeats=remove_repeats and remove_repeats.value,
         oracle=oracle,
         compare=compare and [compare],
     )

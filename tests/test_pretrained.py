@@ -81,6 +81,58 @@ def test_it_translates_in_its_own_way_unless_another_is_chosen(deen: Translator)
     assert deen.methods == ["prior", "delta", "score", "teacher"]
 
 
+def test_letters_that_are_double_stay_double(deen: Translator) -> None:
+    found = deen.translate(["HALLO WELT", "Borussia Dortmund hat gewonnen.", "C++ ist schwer..."])
+    assert found[0] == "HALLO WELT"
+    assert "Borussia" in found[1]
+    assert "C++" in found[2]
+    assert deen.translate("HALLO WELT", remove_repeats="pieces") == "HALO WELT"  # as in the paper
+
+
+def test_a_word_is_not_said_twice(deen: Translator) -> None:
+    text = "Ohne die Hilfe meiner Freunde hätte ich das nie geschafft."
+    stuttered, read = (deen.translate(text, method="score", remove_repeats=remove) for remove in ("none", "words"))
+    assert stuttered == "I never never have done that without the help of my friends."
+    assert read == "I never have done that without the help of my friends."
+
+
+def test_something_is_said_if_any_candidate_says_something(deen: Translator) -> None:
+    assert deen.translate("!", method="score", lengths=5, rerank="elbo") == "."
+    assert all(deen.translate(["!", "?", "...", "Ja"], method=method) for method in ("prior", "delta", "score"))
+
+
+def test_half_a_character_is_not_shown(deen: Translator) -> None:
+    how = deen.how(method="score", lengths=5, rerank="elbo")
+    texts = ["Gyöngyösi sprach mit Herrn Łukaszenko", "Guten Morgen 🌞 und gute Nacht 🌙", "Danke 👍🏽"]
+    found = [text for some in deen.alternatives(texts, how, 5) for text in some]
+    assert "Gyöngyösi to Mr Łukaszenko" in found  # it used to be "Ł\ufffdukaszenko"
+    assert not any("\ufffd" in text for text in found)
+
+
+CORES = """
+import os, torch
+from latentmt.infer.translator import Translator
+
+running = len(os.listdir("/proc/self/task"))
+print(torch.get_num_threads())
+for threads in (None, 2, None):
+    translator = Translator.load("deen", threads=threads)
+    translator.translate("Wo kann ich hier eine Fahrkarte kaufen?")
+    print(torch.get_num_threads(), translator.engine.workers, len(os.listdir("/proc/self/task")) - running)
+"""
+
+
+def test_a_sentence_has_one_core_and_batches_have_all_unless_it_is_said() -> None:
+    """Threads that share a batch spin while they wait for each other, and on a busy machine they wait long."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-c", CORES]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    (cores,), *found = ([int(number) for number in line.split()] for line in done.stdout.splitlines())
+    assert found[0] == [1, cores, 0]
+    assert found[1] == [2, 1, 1]
+    assert found[2][:2] == [1, cores]
+
+
 def test_it_fits_its_parcel() -> None:
     files = [path for path in FOLDER.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 48e6

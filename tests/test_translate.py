@@ -24,7 +24,7 @@ from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
-from latentmt.infer.how import RERANKS, How
+from latentmt.infer.how import REMOVE_REPEATS, RERANKS, How
 from latentmt.infer.stream import MOST, ready_lines
 from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig
@@ -321,18 +321,19 @@ def test_options_become_choices_and_what_is_not_said_is_left_to_how(
     monkeypatch.setattr(Translator, "translations", remember)
     everything = (
         "--method=delta --steps=3 --adaptive --lengths=2 --samples=4 --rerank=decoder --seed=7 --length-bias=0.25 "
-        "--keep-repeats --beam=2 --device=cpu --threads=1 --json"
+        "--remove-repeats=pieces --beam=2 --device=cpu --threads=1 --json"
     )
     assert called(monkeypatch, model, "ein Satz") == 0
     assert called(monkeypatch, model, *everything.split(), "ein Satz") == 0
     assert asked == [
         How(),
-        How("delta", 3, True, 2, 4, "decoder", seed=7, length_bias=0.25, remove_repeats=False, beam=2),
+        How("delta", 3, True, 2, 4, "decoder", seed=7, length_bias=0.25, remove_repeats="pieces", beam=2),
     ]
     answer = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert answer.keys() == {"source", "translation", "how"}
     assert answer["how"] == str(asked[1])
     assert tuple(cli.Rerank) == RERANKS
+    assert tuple(cli.RemoveRepeats) == REMOVE_REPEATS
 
 
 class Told:

@@ -2,7 +2,8 @@
 
 Any Unicode text survives encode → decode unchanged: no normalisation (that is `normalise`'s business), white space
 kept, bytes for characters that the vocabulary lacks. SentencePiece writes a space as '▁' (U+2581), so a '▁' of the text
-itself travels escaped. Encoded sentences end in EOS; decoding stops at nothing, it leaves special pieces out.
+itself travels escaped. Encoded sentences end in EOS; decoding stops at nothing, it leaves special pieces out, and bytes
+that make no character: whoever writes all pieces at once may spell only half of one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import itertools
 import random
 import re
 import string
@@ -125,13 +127,27 @@ class Tokenizer:
         return [(ids, sum(map(self._processor.get_score, ids))) for ids in found]
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each sentence; special pieces have none."""
+        """The text of each sentence; special pieces have none, nor have bytes that make no character."""
         return [_ESCAPED.sub(lambda match: _UNESCAPE[match[0]], self._decoded(sentence)) for sentence in sentences]
 
     def _decoded(self, sentence: Sequence[int]) -> str:
         """The text that the vocabulary has for it, escaped."""
-        text: str = self._processor.decode([id_ for id_ in map(int, sentence) if id_ not in SPECIAL])
+        ids = [int(id_) for id_, said in zip(sentence, self._said(sentence), strict=True) if said]
+        text: str = self._processor.decode(ids)
         return text
+
+    def _said(self, ids: Sequence[int]) -> list[bool]:
+        """Which ids are part of the text: not the special ones, and bytes only where they make a character."""
+        said = [id_ not in SPECIAL for id_ in ids]
+        spelt = {place: int(byte[1], 16) for place, byte in enumerate(map(_BYTE.fullmatch, self.pieces(ids))) if byte}
+        if not spelt:
+            return said
+        places = itertools.compress(range(len(ids)), said)  # special pieces do not part bytes
+        for is_byte, run in itertools.groupby(places, spelt.__contains__):
+            some = list(run) if is_byte else []
+            for place, makes in zip(some, _makes_characters(bytes(map(spelt.__getitem__, some))), strict=True):
+                said[place] = makes
+        return said
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The ids as SentencePiece writes them, for people to look at."""
@@ -140,14 +156,15 @@ class Tokenizer:
     def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
         """From where to where each id is in the text that `decode` makes of them, without the space before it.
 
-        A special piece is nowhere; a character that is spelt in bytes is where its first byte is.
+        What has no text is nowhere; a character that is spelt in bytes is where its first byte is.
         """
-        spans, place = [], 0
-        for number, (id_, piece) in enumerate(zip(ids, self.pieces(ids), strict=True)):
-            start = place + (piece.startswith("▁") and number > 0)
-            if byte := _BYTE.fullmatch(piece):
+        spans, place, begun = [], 0, False
+        for said, piece in zip(self._said(ids), self.pieces(ids), strict=True):
+            start = place + (piece.startswith("▁") and begun)
+            begun |= said
+            if said and (byte := _BYTE.fullmatch(piece)):
                 place += not 0x80 <= int(byte[1], 16) < 0xC0
-            elif id_ not in SPECIAL:
+            elif said:
                 place = start + len(piece.removeprefix("▁"))
             spans.append((min(start, place), place))
         escapes = [match.start() for match in _ESCAPED.finditer(self._decoded(ids))]
@@ -202,3 +219,13 @@ def _sample(sentences: Iterable[str], size: int, seed: int) -> list[str]:
 
 def _escaped(text: str) -> str:
     return _ESCAPABLE.sub(lambda match: _ESCAPE[match[0]], text)
+
+
+def _makes_characters(spelt: bytes) -> list[bool]:
+    """Which bytes are part of a character in UTF-8."""
+    characters = spelt.decode("utf-8", "surrogateescape")  # other bytes become half of a character each
+    return [
+        not "\ud800" <= character <= "\udfff"
+        for character in characters
+        for _ in character.encode("utf-8", "surrogateescape")
+    ]

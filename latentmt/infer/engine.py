@@ -8,10 +8,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -33,6 +35,7 @@ from latentmt.nn.fused import consider
 from latentmt.nn.positions import MAX_POSITIONS
 
 T = TypeVar("T")
+Indices = npt.NDArray[np.int64]
 
 BATCH_TOKENS = 4096
 """Source tokens translated together, padding and candidates counted. Recorded targets have room for several times as
@@ -55,10 +58,11 @@ class Engine:
     """Networks on their device.
 
     `graphed`: whether searches are done in fixed shapes, on a GPU as CUDA graphs; by default they are on a GPU.
+    `workers`: batches that are translated side by side, on a core each of a CPU.
     """
 
-    def __init__(self, networks: Networks, graphed: bool | None = None) -> None:
-        self.networks = networks
+    def __init__(self, networks: Networks, graphed: bool | None = None, workers: int = 1) -> None:
+        self.networks, self.workers = networks, workers
         network = networks.latent or networks.teacher
         assert network is not None
         self.device = next(network.parameters()).device
@@ -142,20 +146,30 @@ class Engine:
         of_teacher: Callable[[Candidate], T],
     ) -> list[T]:
         """What is wanted of each sentence, from batches of similar length."""
-        results: dict[int, T] = {}
-        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
-        budget = BATCH_TOKENS if how.method == "teacher" else self.batch_tokens
-        for group in padded_batches(lengths, max(1, budget // max(how.candidates, how.beam // 4))):
+
+        def wanted(group: Indices) -> list[T]:
             some = [sentences[index] for index in group]
             go_on()
             with self.turn:
                 if how.method == "teacher":
-                    wanted = [of_teacher(candidate) for candidate in self._teacher(some, how)]
-                else:
-                    found = self._search(some, how)
-                    wanted = [of(found, number) for number in range(len(some))]
-            results |= zip(group.tolist(), wanted, strict=True)
+                    return [of_teacher(candidate) for candidate in self._teacher(some, how)]
+                found = self._search(some, how)
+                return [of(found, number) for number in range(len(some))]
+
+        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
+        budget = BATCH_TOKENS // self.workers if how.method == "teacher" else self.batch_tokens
+        groups = list(padded_batches(lengths, max(1, budget // max(how.candidates, how.beam // 4))))
+        results: dict[int, T] = {}
+        for group, results_of in zip(groups, self._side_by_side(wanted, groups), strict=True):
+            results |= zip(group.tolist(), results_of, strict=True)
         return [results[index] for index in range(len(sentences))]
+
+    def _side_by_side(self, work: Callable[[Indices], list[T]], groups: Sequence[Indices]) -> list[list[T]]:
+        """What is made of each group. Threads inside of a batch would wait for each other, and spin while they do."""
+        if self.workers == 1 or len(groups) < 2:
+            return [work(group) for group in groups]
+        with ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(work, groups))
 
     def _search(self, sentences: Sequence[Sequence[int]], how: How) -> Found:
         graphs = self._recorded(sentences, how)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from latentmt.config import Section
 from latentmt.errors import UserError
@@ -14,6 +16,15 @@ METHODS: tuple[Method, ...] = ("prior", "delta", "score", "energy", "teacher")
 
 Rerank = Literal["none", "teacher", "decoder", "elbo", "marginal"]
 RERANKS: tuple[Rerank, ...] = ("none", "teacher", "decoder", "elbo", "marginal")
+
+RemoveRepeats = Literal["words", "pieces", "none"]
+REMOVE_REPEATS: tuple[RemoveRepeats, ...] = ("words", "pieces", "none")
+
+
+def _named_removal(value: Any) -> Any:
+    """Files may still say whether repetitions are removed; now it has a name what is removed."""
+    return {True: "words", False: "none"}[value] if isinstance(value, bool) else value
+
 
 MOST = {"steps": 1000, "lengths": 101, "samples": 1000, "candidates": 1000, "beam": 100, "seed": 2**63 - 1}
 """The most there may be of each."""
@@ -43,13 +54,13 @@ class How(Section):
     """Of the samples."""
     length_bias: float = 0.0
     """Added to every predicted length, as a share of the source's."""
-    remove_repeats: bool = True
-    """Leave out a piece that repeats the one before it (digits may repeat)."""
+    remove_repeats: Annotated[RemoveRepeats, BeforeValidator(_named_removal)] = "words"
+    """Leave out `words` that repeat the one before them, or `pieces`, as the paper does, or nothing (`none`)."""
     beam: int = 4
     """The teacher's, where it translates; 1 is greedy."""
 
     def __post_init__(self) -> None:
-        for name, known in (("method", METHODS), ("rerank", RERANKS)):
+        for name, known in (("method", METHODS), ("rerank", RERANKS), ("remove_repeats", REMOVE_REPEATS)):
             if getattr(self, name) not in known:
                 raise UserError(f"{name} {getattr(self, name)}: expected one of {', '.join(known)}")
         for name, most in MOST.items():
@@ -85,7 +96,7 @@ class How(Section):
         if self.candidates > 1:
             name += f" {self.lengths}×{self.samples} by {self.rerank}"
         name += f" length {100 * self.length_bias:+g}%" if self.length_bias else ""
-        return name if self.remove_repeats else f"{name} with repeats"
+        return name + {"words": "", "pieces": " no repeated pieces", "none": " with repeats"}[self.remove_repeats]
 
 
 def default_method(methods: Sequence[Method]) -> Method:

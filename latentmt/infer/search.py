@@ -16,7 +16,7 @@ from torch import Tensor
 
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.how import How
-from latentmt.infer.postprocess import readable
+from latentmt.infer.postprocess import PieceTable, readable
 from latentmt.infer.refine import Field, OnStep, Stop, decode_tokens, delta_field, net_field, refine
 from latentmt.infer.rerank import MARGINAL_SAMPLES, by_decoder, by_elbo, by_marginal, by_teacher
 from latentmt.models.fields import EnergyNet, ScoreNet
@@ -26,6 +26,9 @@ from latentmt.nn.attention import Memory, Source, segment_lengths
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import MAX_POSITIONS
 
+SHORTEST = 2
+"""A target is a piece and EOS, at least."""
+
 
 @dataclass(frozen=True)
 class Networks:
@@ -34,8 +37,8 @@ class Networks:
     latent: LatentModel | None
     fields: Mapping[str, ScoreNet | EnergyNet]
     teacher: Teacher | None
-    repeatable: Bool[Tensor, " v"]
-    """Which pieces may follow themselves."""
+    pieces: PieceTable
+    """What is known of the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +52,22 @@ class Candidates:
     score: Float[Tensor, "b n"]
     """What they were ranked by."""
     best: Int[Tensor, " b"]
-    """Which candidate of each sentence is kept."""
+    """Which candidate of each sentence is kept: one that says something, if there is one."""
     cut: Bool[Tensor, " b"]
     """Where a wanted length did not fit into the width."""
 
 
 def predict_lengths(model: LatentModel, source: Source, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r {count}"]:
-    """The likeliest target lengths of each row's one sentence, likeliest first, from 1 to what has a place.
+    """The likeliest target lengths of each row's one sentence, likeliest first, from the shortest to what has a place.
 
-    `bias` is added to each, as a share of the source's length.
+    `bias` is added to each, as a share of the source's length. They differ, as far as there are so many.
     """
     size = segment_lengths(source.segment, 1)
-    difference = model.length(source, 1)[:, 0].topk(count).indices - LENGTH_LIMIT
-    return (size + difference + (bias * size.double()).round().long()).clamp(1, MAX_POSITIONS)
+    difference = torch.arange(-LENGTH_LIMIT, LENGTH_LIMIT + 1, device=size.device)
+    lengths = size + difference + (bias * size.double()).round().long()
+    possible = (lengths >= SHORTEST) & (lengths <= MAX_POSITIONS)
+    best = model.length(source, 1)[:, 0].masked_fill(~possible, -torch.inf).topk(count).indices
+    return lengths.gather(1, best).clamp(SHORTEST, MAX_POSITIONS)
 
 
 @torch.no_grad()
@@ -96,10 +102,12 @@ def search(
         field = field_of(networks, how, encoded, layout, decoder)
         z = refine(z, field, how.steps, stop=Stop(layout) if how.adaptive else None, on_step=on_step)
     decoded = decode_tokens(model, z, layout, decoder)
-    read = readable(decoded, networks.repeatable if how.remove_repeats else None)
+    read = readable(decoded, how.remove_repeats, networks.pieces, source)
     score = _score(networks, how, source, encoded, decoder, z, decoded, read, noise)
     score = score.view(len(source.ids), how.candidates)
-    return Candidates(decoded, read, score, score.argmax(1), (wanted > width).any(1))
+    blank = networks.pieces.is_blank(read).view_as(score)
+    best = score.masked_fill(blank, -torch.inf).argmax(1)  # where all are blank, the first one
+    return Candidates(decoded, read, score, best, (wanted > width).any(1))
 
 
 def _starts(prior: Gaussian, samples: int, noise: Float[Tensor, "s w D"]) -> Float[Tensor, "r w D"]:

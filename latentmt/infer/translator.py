@@ -26,7 +26,7 @@ from latentmt.infer.alignment import Link, links
 from latentmt.infer.engine import Engine, GoOn, always
 from latentmt.infer.found import Candidate, ranked
 from latentmt.infer.how import METHODS, WAY, How, Method, default_method
-from latentmt.infer.postprocess import repeatable_pieces
+from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.refine import ADAPTIVE_STEPS
 from latentmt.infer.search import Networks
 from latentmt.infer.sentences import Line, split_line
@@ -37,6 +37,7 @@ from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
 
 MOST_THREADS = 1024
+_CORES = torch.get_num_threads()  # as torch found them, before it is told to use fewer
 
 HOW_FILE = "how.yaml"
 """Beside a model's bundles: how it translates best, as measured by whoever made it."""
@@ -75,6 +76,7 @@ class Translator:
         longest: int = 64,
         graphed: bool | None = None,
         own: How | None = None,
+        workers: int = 1,
     ) -> None:
         self.tokenizer, self.rules = tokenizer, rules
         self.latent, self.fields, self.teacher = latent, fields or {}, teacher
@@ -87,8 +89,8 @@ class Translator:
         self.own = own
         """The model's own way to translate, where it has one."""
         self.device = next((latent or cast(Teacher, teacher)).parameters()).device
-        networks = Networks(latent, self.fields, teacher, repeatable_pieces(tokenizer).to(self.device))
-        self.engine = Engine(networks, graphed)
+        networks = Networks(latent, self.fields, teacher, PieceTable.of(tokenizer).to(self.device))
+        self.engine = Engine(networks, graphed, workers)
 
     @staticmethod
     def load(
@@ -102,15 +104,18 @@ class Translator:
         of one that is installed; without a name, the first of those. A file `how.yaml` beside them holds choices of
         `How`: the model's own way to translate.
 
-        `threads` is how many cores one translation may use, for the whole process; torch's choice if it is None.
+        `threads` is how many cores a batch may use, for the whole process. If it is None, batches are translated side
+        by side, on a core of a CPU each: two threads of one batch wait for each other, and who else is at work makes
+        them wait long.
         Weights are taken as `dtype`, by default bfloat16 on a GPU and float32 on a CPU. `graphed` is the engine's.
         """
         folder, device = find_model(name), torch.device(device)
         dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
-        if threads is not None:
-            if not 1 <= threads <= MOST_THREADS:
-                raise UserError(f"threads {threads}: expected 1 to {MOST_THREADS}")
-            torch.set_num_threads(threads)
+        if threads is not None and not 1 <= threads <= MOST_THREADS:
+            raise UserError(f"threads {threads}: expected 1 to {MOST_THREADS}")
+        side_by_side = threads is None and device.type == "cpu"
+        if side_by_side or threads:
+            torch.set_num_threads(threads or 1)
         found: dict[str, Bundle] = {kind: load_bundle(folder / kind, device, kind) for kind in kinds_in(folder)}
         if "latent" not in found and "teacher" not in found:
             raise UserError(f"{folder}: no model (neither latent/ nor teacher/ holds a bundle)")
@@ -139,6 +144,7 @@ class Translator:
             longest=min(bundle.config.longest for bundle in found.values()),
             graphed=graphed,
             own=load_config(folder / HOW_FILE, How) if (folder / HOW_FILE).exists() else None,
+            workers=_CORES if side_by_side else 1,
         )
         try:
             translator.how()

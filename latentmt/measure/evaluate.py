@@ -17,7 +17,7 @@ from latentmt.data.text import all_text, read_lines
 from latentmt.display import Counting, table
 from latentmt.errors import UserError
 from latentmt.files import make_folder, sha256, write_atomically
-from latentmt.infer.how import How, Method, Rerank
+from latentmt.infer.how import How, Method, RemoveRepeats, Rerank
 from latentmt.infer.translator import Translation, Translator
 from latentmt.measure.bootstrap import Comparison, paired_bootstrap
 from latentmt.measure.machine import machine
@@ -66,6 +66,7 @@ class Wanted:
     rerank: Rerank = "none"
     seed: int = 1
     length_bias: float = 0.0
+    remove_repeats: RemoveRepeats = "words"
     oracle: bool = False
     """Whether the best of several candidates is measured beside the one that is kept."""
     compare: Sequence[tuple[str, str]] = ()
@@ -129,15 +130,20 @@ def ways_of(translator: Translator, wanted: Wanted) -> list[How]:
             how = translator.how(method=method, **choices)
             ways.setdefault(str(how), how)  # no steps are L=0, whatever the method; and a number may be given twice
     if not wanted.methods:
-        own = translator.how(seed=wanted.seed, length_bias=wanted.length_bias)
+        own = translator.how(**_common(wanted))
         ways.setdefault(str(own), own)
     if wanted.several and all(how.candidates == 1 for how in ways.values()):
         raise UserError("several lengths or samples are for the methods that refine: delta, score, energy")
     return list(ways.values())
 
 
+def _common(wanted: Wanted) -> dict[str, Any]:
+    """What goes with any way."""
+    return {name: getattr(wanted, name) for name in ("seed", "length_bias", "remove_repeats")}
+
+
 def _ways(method: Method, wanted: Wanted) -> Iterator[dict[str, Any]]:
-    common = {"seed": wanted.seed, "length_bias": wanted.length_bias}
+    common = _common(wanted)
     match method:
         case "teacher":
             yield from ({"beam": 1}, {"beam": 4})

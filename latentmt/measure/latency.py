@@ -82,6 +82,8 @@ class Report:
     sentences: int
     files: dict[str, str]
     threads: int
+    workers: int
+    """Batches side by side, where sentences are translated together: with so many threads each."""
     device: str
     dtype: str
     versions: dict[str, str]
@@ -181,6 +183,7 @@ def measure_speed(
         sentences=len(sentences),
         files=source.files,
         threads=torch.get_num_threads(),
+        workers=translator.engine.workers,
         **machine(translator),
         models=translator.fingerprints,
         batch_tokens=translator.engine.batch_tokens,
@@ -214,7 +217,7 @@ def show_speed(report: Report, console: Console, path: Path | None = None) -> No
 
 def _way(translator: Translator, how: How, form: Form) -> _Way:
     translator = copy.copy(translator)
-    translator.engine = Engine(translator.engine.networks, graphed=form != "eager")
+    translator.engine = Engine(translator.engine.networks, form != "eager", translator.engine.workers)
     if form == "compiled":
         translator.engine.compile(how)
     return _Way(how, form, translator)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,7 @@ def _ways(translator: Translator, settings: Settings) -> list[How]:
         rerank="teacher" if translator.teacher else "elbo",
         seed=settings.seed,
         length_bias=settings.length_bias,
+        remove_repeats="pieces",  # as the paper does
     )
     return ways_of(translator, wanted)
 
@@ -272,7 +273,7 @@ def _landscape(parts: Parts, texts: EvalSet, plane: Plane) -> dict[str, Any]:
 
 
 def _samples(parts: Parts, translator: Translator, texts: EvalSet, settings: Settings) -> dict[str, Any]:
-    how = sampled(translator, seed=settings.seed)
+    how = replace(sampled(translator, seed=settings.seed), remove_repeats="pieces")
 
     def measure() -> Any:
         found = take_samples(translator, texts.sources, texts.references, settings.shown, how)

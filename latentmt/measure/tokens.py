@@ -38,7 +38,7 @@ class TokenCounts:
     relative_repeats: float | None
     """Over those before the first step; None if there were none."""
     length: float
-    """Pieces as read, repetitions removed, over those of the references."""
+    """Pieces as the paper reads them, repeated ones removed, over those of the references."""
 
 
 def outputs_along(
@@ -106,5 +106,5 @@ def standard_error(values: Sequence[float]) -> float:
 
 def _pieces_read(translator: Translator, targets: Sequence[Sequence[int]]) -> int:
     """EOS, which `readable` puts behind each, is not counted."""
-    repeatable = translator.engine.networks.repeatable.cpu()
-    return int((readable(Tokens.padded(targets), repeatable).layout.real.sum(1) - 1).sum())
+    table = translator.engine.networks.pieces.to("cpu")
+    return int((readable(Tokens.padded(targets), "pieces", table).layout.real.sum(1) - 1).sum())

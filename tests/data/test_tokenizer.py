@@ -47,6 +47,37 @@ def test_special_pieces_have_no_text(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode([[]]) == [""]
 
 
+@given(data=st.data())
+def test_bytes_that_make_no_character_have_no_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
+    """Whatever is decoded, half a character never becomes U+FFFD; whole ones beside it stay."""
+    piece = st.sampled_from(["a", "▁b", "😀", *(bytes([byte]) for byte in b"A\x80\x9f\xa0\xc3\xe2\xed\xf0\xf4\xff")])
+    written = data.draw(st.lists(piece, max_size=12))
+    ids, expected = [], b""
+    for one in written:
+        ids += bytes_of(tokenizer, one if isinstance(one, bytes) else one.encode() if one == "😀" else b"")
+        ids += [tokenizer.pieces(range(tokenizer.size)).index(one)] if one in ("a", "▁b") else []
+        expected += one if isinstance(one, bytes) else one.replace("▁", " ").encode()
+    text = expected.decode("utf-8", "ignore")
+    text = text[1:] if text.startswith(" ") else text
+    assert tokenizer.decode([ids]) == [text]
+    assert "\ufffd" not in text
+    spans = tokenizer.spans(ids)
+    assert all(0 <= start <= end <= len(text) for start, end in spans)
+    covered = {place for start, end in spans for place in range(start, end)}
+    assert covered == {place for place, character in enumerate(text) if character != " "}
+
+
+def bytes_of(tokenizer: Tokenizer, spelt: bytes) -> list[int]:
+    pieces = tokenizer.pieces(range(tokenizer.size))
+    return [pieces.index(f"<0x{byte:02X}>") for byte in spelt]
+
+
+def test_half_an_emoji_is_left_out_and_the_others_stay(tokenizer: Tokenizer) -> None:
+    emoji = bytes_of(tokenizer, "😀".encode())
+    assert tokenizer.decode([emoji + emoji[:3], emoji[1:], [*emoji[:2], UNK, *emoji[2:]]]) == ["😀", "", "😀"]
+    assert tokenizer.decode([bytes_of(tokenizer, b"Rivi\xc3\xc3\xa8re")]) == ["Rivière"]
+
+
 def test_a_sentence_takes_fewer_pieces_than_characters_and_digits_stand_alone(tokenizer: Tokenizer) -> None:
     (ids,) = tokenizer.encode(["Ich habe 2047 Bücher."])
     assert len(ids) < len("Ich habe 2047 Bücher.")

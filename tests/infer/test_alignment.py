@@ -108,7 +108,7 @@ def test_an_alignment_is_the_same_in_any_batch(translator: Translator) -> None:
     targets = [ids[:-1] for ids in translator.tokenizer.encode(["The small one", "is", ""])]
     for networks in (
         translator.engine.networks,
-        Networks(None, {}, translator.teacher, translator.engine.networks.repeatable),
+        Networks(None, {}, translator.teacher, translator.engine.networks.pieces),
     ):
         together = align(networks, sources, targets)
         for source, target, weights in zip(sources, targets, together, strict=True):

@@ -23,6 +23,7 @@ from latentmt.infer.engine import Engine
 from latentmt.infer.found import Candidate
 from latentmt.infer.graphs import Shape
 from latentmt.infer.how import How
+from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.search import Networks
 from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig, make_field
@@ -40,7 +41,8 @@ WAYS = [
     How("energy", 1),
     How("score", 1, lengths=3, samples=2, rerank="teacher"),
     How("delta", 1, lengths=2, samples=3, rerank="marginal"),
-    How("prior", samples=3, rerank="elbo", remove_repeats=False),
+    How("prior", samples=3, rerank="elbo", remove_repeats="none"),
+    How("prior", samples=2, rerank="decoder", remove_repeats="pieces"),
     How("score", 3, adaptive=True),
     How("teacher", beam=1),
     How("teacher", beam=3),
@@ -64,12 +66,12 @@ def make_networks(dtype: torch.dtype = torch.float64) -> Networks:
         latent.length_head.bias[LENGTH_LIMIT - 5 : LENGTH_LIMIT + 6] += 6
         torch.nn.init.normal_(fields["score"].head.weight)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), VOCABULARY)
-    repeatable = torch.zeros(VOCABULARY, dtype=torch.bool)
+    none, special = torch.zeros(VOCABULARY, dtype=torch.bool), torch.arange(VOCABULARY) < 4
     return Networks(
         latent.to(dtype).eval(),
         {kind: net.to(dtype).eval() for kind, net in fields.items()},
         teacher.to(dtype).eval(),
-        repeatable,
+        PieceTable(none, special | (torch.arange(VOCABULARY) % 2 == 0), special, special),
     )
 
 

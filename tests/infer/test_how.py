@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 import jaxtyping
 import pytest
 
+from latentmt.config import from_tree, load, to_tree
 from latentmt.errors import UserError
 from latentmt.infer.how import METHODS, MOST, RERANKS, How, default_method
 
@@ -23,7 +25,7 @@ def test_the_plainest_choice_is_one_candidate_and_one_step() -> None:
     how = How()
     assert (how.method, how.steps, how.candidates, how.rerank) == ("score", 1, 1, "none")
     assert not how.adaptive
-    assert how.remove_repeats
+    assert how.remove_repeats == "words"
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -32,6 +34,8 @@ def test_the_plainest_choice_is_one_candidate_and_one_step() -> None:
     [
         ({"method": "gradient"}, "method gradient: expected one of prior, delta, score, energy, teacher"),
         ({"rerank": "bleu"}, "rerank bleu: expected one of none, teacher, decoder, elbo, marginal"),
+        ({"remove_repeats": "letters"}, "remove_repeats letters: expected one of words, pieces, none"),
+        ({"remove_repeats": True}, "remove_repeats True: expected one of words, pieces, none"),
         ({"steps": -1}, "steps -1: expected 0 to 1000"),
         ({"steps": "3"}, "steps '3': expected a whole number"),
         ({"samples": 2.0}, "samples 2.0: expected a whole number"),
@@ -102,6 +106,9 @@ def test_only_a_field_with_steps_moves() -> None:
         (How("delta", 2, length_bias=0.06), "delta-2 length +6%"),
         (How("delta", 2, length_bias=0.055), "delta-2 length +5.5%"),
         (How("prior", lengths=3, rerank="marginal", length_bias=-0.1), "L=0 3×1 by marginal length -10%"),
+        (How("delta", 2, remove_repeats="words"), "delta-2"),
+        (How("delta", 2, remove_repeats="pieces"), "delta-2 no repeated pieces"),
+        (How("delta", 2, length_bias=0.06, remove_repeats="none"), "delta-2 length +6% with repeats"),
         (How("teacher"), "teacher beam 4"),
         (How("teacher", beam=1), "teacher beam 1"),
     ],
@@ -124,3 +131,16 @@ def test_the_best_method_there_is_is_the_default() -> None:
     assert default_method(["prior", "delta", "energy", "teacher"]) == "energy"
     assert default_method(["prior", "delta", "teacher"]) == "delta"
     assert default_method(["teacher"]) == "teacher"
+
+
+def test_files_may_say_what_is_removed_or_only_whether(tmp_path: Path) -> None:
+    for written, removed in (("words", "words"), ("pieces", "pieces"), ("none", "none"), ("true", "words")):
+        (tmp_path / "how.yaml").write_text(f"remove_repeats: {written}")
+        assert load(tmp_path / "how.yaml", How).remove_repeats == removed
+    (tmp_path / "how.yaml").write_text("remove_repeats: false")
+    how = load(tmp_path / "how.yaml", How)
+    assert how.remove_repeats == "none"
+    assert from_tree(to_tree(how), How, "again") == how
+    (tmp_path / "how.yaml").write_text("remove_repeats: 1")
+    with pytest.raises(UserError, match=r"how\.yaml: remove_repeats: .*'words', 'pieces' or 'none'"):
+        load(tmp_path / "how.yaml", How)

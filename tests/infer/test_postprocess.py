@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 import torch
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from latentmt.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, TokenizerConfig, train_tokenizer
+from latentmt.data.tokenizer import BOS, EOS, PAD, SPECIAL, UNK, Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.postprocess import count_repeats, readable, repeatable_pieces, without_special
+from latentmt.infer.how import REMOVE_REPEATS, RemoveRepeats
+from latentmt.infer.postprocess import PieceTable, count_repeats, readable, without_special
 
 VOCABULARY = 9  # few pieces, so that they repeat
 
@@ -19,15 +24,35 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(["ein kleiner Satz von 1100", "a small sentence of 2200"] * 20, TokenizerConfig())
 
 
-def plainly(ids: list[int], repeatable: list[bool] | None) -> list[int]:
-    kept: list[int] = []
+def plainly(ids: list[int], remove: RemoveRepeats, table: PieceTable, source: list[int]) -> list[int]:
+    ids = [id_ for id_ in ids if id_ not in SPECIAL]
+    if remove == "pieces":
+        ids = [one for one, before in zip(ids, [None, *ids], strict=False) if one != before or table.repeatable[one]]
+    if remove == "words":
+        words, said_twice = (
+            words_of(ids, table),
+            {id_ for word in twice(words_of(source, table), table) for id_ in word},
+        )
+        kept = [
+            word
+            for word, after in itertools.zip_longest(words, words[1:])
+            if word != after or any(table.repeatable[id_] for id_ in word) or said_twice.issuperset(word)
+        ]
+        ids = [id_ for word in kept for id_ in word]
+    return [*ids, EOS]
+
+
+def words_of(ids: list[int], table: PieceTable) -> list[list[int]]:
+    words: list[list[int]] = []
     for id_ in ids:
-        if id_ in (PAD, UNK, BOS, EOS):
-            continue
-        if repeatable is not None and kept and kept[-1] == id_ and not repeatable[id_]:
-            continue
-        kept.append(id_)
-    return [*kept, EOS]
+        if not words or table.opens[id_] or table.closes[words[-1][-1]]:
+            words.append([])
+        words[-1].append(id_)
+    return words
+
+
+def twice(words: list[list[int]], table: PieceTable) -> list[list[int]]:
+    return [a for a, b in itertools.pairwise(words) if a == b and not any(table.repeatable[id_] for id_ in a)]
 
 
 def rows_of(tokens: Tokens) -> list[list[int]]:
@@ -35,8 +60,13 @@ def rows_of(tokens: Tokens) -> list[list[int]]:
     return [ids[real].tolist() for ids, real in zip(tokens.ids, tokens.layout.real, strict=True)]
 
 
-def table(*repeating: int) -> torch.Tensor:
-    return torch.tensor([id_ in repeating for id_ in range(VOCABULARY)])
+def table(*repeating: int, opens: Sequence[int] = (), closes: Sequence[int] = ()) -> PieceTable:
+    chosen = (repeating, {*SPECIAL, *opens}, {*SPECIAL, *closes}, SPECIAL)
+    return PieceTable(*(torch.tensor([id_ in some for id_ in range(VOCABULARY)]) for some in chosen))
+
+
+some_pieces = st.lists(st.integers(4, VOCABULARY - 1))
+tables = st.builds(lambda a, b, c: table(*a, opens=b, closes=c), some_pieces, some_pieces, some_pieces)
 
 
 @st.composite
@@ -51,12 +81,15 @@ def batches(draw: st.DrawFn) -> Tokens:
     return Tokens(ids, Layout(real.long(), (real.cumsum(1) - 1).clamp(min=0)))
 
 
-@given(batches(), st.lists(st.booleans(), min_size=VOCABULARY, max_size=VOCABULARY) | st.none())
-@example(Tokens.padded([[4, 4, EOS, 4, 5]]), [False] * VOCABULARY)
-@example(Tokens.padded([[4, 4, 4, 5, 5, 4]]), [id_ == 5 for id_ in range(VOCABULARY)])
-def test_it_is_what_plain_python_makes_of_each_row(tokens: Tokens, repeatable: list[bool] | None) -> None:
-    found = readable(tokens, None if repeatable is None else torch.tensor(repeatable))
-    expected = [plainly(row, repeatable) for row in rows_of(tokens)]
+@given(batches(), st.sampled_from(REMOVE_REPEATS), tables, st.data())
+def test_it_is_what_plain_python_makes_of_each_row(
+    tokens: Tokens, remove: RemoveRepeats, pieces: PieceTable, data: st.DataObject
+) -> None:
+    each = data.draw(st.sampled_from([n for n in (1, 2, 3) if len(tokens.ids) % n == 0]))  # candidates
+    ids = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=9)
+    sources = [data.draw(ids) for _ in range(len(tokens.ids) // each)]
+    found = readable(tokens, remove, pieces, Tokens.padded(sources))
+    expected = [plainly(row, remove, pieces, sources[n // each]) for n, row in enumerate(rows_of(tokens))]
     assert rows_of(found) == expected
     # Laid out like any other batch: left-aligned, PAD behind, one column for the EOS.
     width = tokens.ids.shape[1] + 1
@@ -67,66 +100,148 @@ def test_it_is_what_plain_python_makes_of_each_row(tokens: Tokens, repeatable: l
     assert torch.equal(found.layout.position, like.layout.position)
 
 
-def test_reading_twice_changes_nothing_and_what_is_given_stays() -> None:
-    tokens = Tokens.padded([[4, 4, 5, EOS], [6], [EOS, EOS]])
+@pytest.mark.parametrize("remove", REMOVE_REPEATS)
+def test_reading_twice_changes_nothing_and_what_is_given_stays(remove: RemoveRepeats) -> None:
+    tokens, pieces = Tokens.padded([[4, 4, 5, 5, 4, 4, 4, EOS], [6], [EOS, EOS]]), table(opens=(4, 6))
     before = tokens.ids.clone()
-    once = readable(tokens, table())
+    once = readable(tokens, remove, pieces)
     assert torch.equal(tokens.ids, before)
-    assert rows_of(readable(once, table())) == rows_of(once) == [[4, 5, EOS], [6, EOS], [EOS]]
+    assert rows_of(readable(once, remove, pieces)) == rows_of(once)
+    expected = {"words": [4, 4, 5, 5, 4], "pieces": [4, 5, 4], "none": [4, 4, 5, 5, 4, 4, 4]}
+    assert rows_of(once) == [[*expected[remove], EOS], [6, EOS], [EOS]]
 
 
-def test_repetitions_stay_without_a_table_and_special_pieces_go_all_the_same() -> None:
+def test_special_pieces_go_all_the_same() -> None:
     tokens = Tokens.padded([[4, 4, UNK, 4, BOS, 5, PAD, 5, EOS]])
-    assert rows_of(readable(tokens, None)) == [[4, 4, 4, 5, 5, EOS]]
+    assert rows_of(readable(tokens, "none", table())) == [[4, 4, 4, 5, 5, EOS]]
 
 
-def test_a_special_piece_does_not_part_a_repetition() -> None:
-    assert rows_of(readable(Tokens.padded([[4, EOS, 4, UNK, UNK, 4, 5]]), table())) == [[4, 5, EOS]]
-    assert rows_of(readable(Tokens.padded([[4, EOS, 4, UNK, UNK, 4, 5]]), table(4))) == [[4, 4, 4, 5, EOS]]
+@pytest.mark.parametrize("remove", ["words", "pieces"])
+def test_a_special_piece_does_not_part_a_repetition(remove: RemoveRepeats) -> None:
+    tokens = Tokens.padded([[4, EOS, 4, UNK, UNK, 4, 5]])
+    assert rows_of(readable(tokens, remove, table(opens=(4, 5)))) == [[4, 5, EOS]]
+    assert rows_of(readable(tokens, remove, table(4, opens=(4, 5)))) == [[4, 4, 4, 5, EOS]]
 
 
-def test_rows_without_an_end_are_full_to_the_last_column() -> None:
-    found = readable(Tokens.padded([[4, 5, 6], [5, 5, 5], [7]]), table())
+@pytest.mark.parametrize("remove", ["words", "pieces"])
+def test_rows_without_an_end_are_full_to_the_last_column(remove: RemoveRepeats) -> None:
+    found = readable(Tokens.padded([[4, 5, 6], [5, 5, 5], [7]]), remove, table(opens=(4, 5, 6)))
     assert found.ids.tolist() == [[4, 5, 6, EOS], [5, EOS, PAD, PAD], [7, EOS, PAD, PAD]]
     assert found.layout.real.sum(1).tolist() == [4, 2, 2]
 
 
-def test_an_empty_row_is_read_as_nothing() -> None:
+@pytest.mark.parametrize("remove", REMOVE_REPEATS)
+def test_an_empty_row_is_read_as_nothing(remove: RemoveRepeats) -> None:
     tokens = Tokens(torch.tensor([[4, 5], [PAD, PAD]]), Layout.of_lengths(torch.tensor([0, 0]), 2))
-    assert readable(tokens, table()).ids.tolist() == [[EOS, PAD, PAD]] * 2
-    assert readable(Tokens.padded([[PAD, UNK, BOS, EOS]]), None).ids.tolist() == [[EOS, *[PAD] * 4]]
+    assert readable(tokens, remove, table()).ids.tolist() == [[EOS, PAD, PAD]] * 2
+    assert readable(Tokens.padded([[PAD, UNK, BOS, EOS]]), remove, table()).ids.tolist() == [[EOS, *[PAD] * 4]]
+
+
+def test_a_row_is_blank_without_anything_but_spaces() -> None:
+    spaces = replace(table(), blank=torch.tensor([id_ in (*SPECIAL, 7) for id_ in range(VOCABULARY)]))
+    read = readable(Tokens.padded([[7, 7, EOS], [7, 4, EOS], [EOS], [5]]), "none", spaces)
+    assert spaces.is_blank(read).tolist() == [True, False, True, False]
+
+
+NAMES = [
+    "<pad>",
+    "<unk>",
+    "<s>",
+    "</s>",
+    "<0x0A>",
+    "7",
+    "▁7",
+    "▁",
+    "a",
+    "▁a",
+    "77",
+    "7a",
+    ",",
+    "▁(",
+    "-a",
+    "a-",
+    "\u0301",
+]
+
+
+def test_the_table_is_read_off_the_pieces(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tokenizer, "pieces", lambda *_: NAMES)
+    found = PieceTable.of(tokenizer)
+
+    def named(which: torch.Tensor) -> list[str]:
+        return [name for name, is_ in zip(NAMES, which.tolist(), strict=True) if is_]
+
+    special = NAMES[:4]
+    assert named(found.repeatable) == ["<0x0A>", "7", "▁7", "77"]
+    assert named(found.opens) == [*special, "▁7", "▁", "▁a", ",", "▁(", "-a"]
+    assert named(found.closes) == [*special, ",", "▁(", "a-"]
+    assert named(found.blank) == [*special, "▁"]
 
 
 def test_digits_and_bytes_may_repeat_and_letters_may_not(tokenizer: Tokenizer) -> None:
     pieces = tokenizer.pieces(range(tokenizer.size))
-    repeatable = repeatable_pieces(tokenizer)
+    repeatable = PieceTable.of(tokenizer).repeatable
     assert repeatable.shape == (tokenizer.size,)
     expected = {*"0123456789", *(f"▁{digit}" for digit in range(10)), *(f"<0x{byte:02X}>" for byte in range(256))}
     assert {piece for piece, may in zip(pieces, repeatable.tolist(), strict=True) if may} == expected & set(pieces)
     assert len(expected & set(pieces)) >= 256 + 10
 
 
-def test_a_digit_with_a_space_before_it_is_a_digit(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["<pad>", "<unk>", "<s>", "</s>", "<0x0A>", "7", "▁7", "▁", "a", "▁a", "77", "7a"]
-    monkeypatch.setattr(Tokenizer, "pieces", lambda *_: names)
-    repeatable = repeatable_pieces(tokenizer).tolist()
-    assert [name for name, may in zip(names, repeatable, strict=True) if may] == ["<0x0A>", "7", "▁7", "77"]
+def read_text(tokenizer: Tokenizer, text: str, remove: RemoveRepeats, source: str = "") -> str:
+    """What is left of a text that was decoded like this."""
+    target, given_ = (Tokens.padded(tokenizer.encode([one])) for one in (text, source))
+    (ids,) = rows_of(readable(target, remove, PieceTable.of(tokenizer), given_))
+    return tokenizer.decode([ids])[0]
 
 
+@pytest.mark.parametrize("remove", ["words", "pieces"])
 @pytest.mark.parametrize("text", ["1100 2200 0007", "100 000 000", "\uaaaa", "𠠠𠠠", "\x00\x00"])
-def test_numbers_and_letters_spelt_in_bytes_survive(tokenizer: Tokenizer, text: str) -> None:
+def test_numbers_and_letters_spelt_in_bytes_survive(tokenizer: Tokenizer, text: str, remove: RemoveRepeats) -> None:
     (ids,) = tokenizer.encode([text])
     assert count_repeats(ids) > 0  # U+AAAA is EA AA AA
-    (read,) = rows_of(readable(Tokens.padded([ids]), repeatable_pieces(tokenizer)))
-    assert read == ids
-    assert tokenizer.decode([read]) == [text]
+    assert read_text(tokenizer, text, remove) == text
 
 
-def test_a_repeated_word_is_read_once(tokenizer: Tokenizer) -> None:
+def test_a_stuttered_piece_is_read_once_where_pieces_are_removed(tokenizer: Tokenizer) -> None:
     (ids,) = tokenizer.encode(["kleiner"])
     stuttered = [id_ for id_ in ids for _ in range(3)]
-    (read,) = rows_of(readable(Tokens.padded([stuttered]), repeatable_pieces(tokenizer)))
+    (read,) = rows_of(readable(Tokens.padded([stuttered]), "pieces", PieceTable.of(tokenizer)))
     assert tokenizer.decode([read]) == ["kleiner"]
+
+
+@pytest.mark.parametrize("text", ["HALLO WELT", "Borussia", "Mississippi", "Kaffee", "singing", "Papa", "the theory"])
+def test_letters_inside_a_word_stay(tokenizer: Tokenizer, text: str) -> None:
+    assert read_text(tokenizer, text, "words") == text
+    spelt = [tokenizer.encode([letter])[0][-2] for letter in text.replace(" ", "")]  # letter by letter
+    read = rows_of(readable(Tokens.padded([spelt]), "words", PieceTable.of(tokenizer)))
+    assert read == [[*spelt, EOS]]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("a small small sentence", "a small sentence"),
+        ("a a a small sentence sentence.", "a small sentence."),
+        ("never never, a sentence", "never, a sentence"),
+        ("a small,, sentence", "a small, sentence"),
+        ("don''t", "don't"),
+        ("very, very small", "very, very small"),
+        ("small-small", "small-small"),
+        ("smallsmall", "smallsmall"),
+        ("Small small", "Small small"),
+        ("small smaller", "small smaller"),
+    ],
+)
+def test_a_word_that_repeats_the_one_before_it_goes(tokenizer: Tokenizer, text: str, read: str) -> None:
+    assert read_text(tokenizer, text, "words") == read
+    assert read_text(tokenizer, text, "none") == text
+
+
+def test_what_the_source_says_twice_stays(tokenizer: Tokenizer) -> None:
+    for text in ("Bora Bora is small", "a small, C++ sentence...", "so so"):
+        assert read_text(tokenizer, text, "words", text) == text != read_text(tokenizer, text, "words")
+    assert read_text(tokenizer, "Bora Bora is is small", "words", "Bora Bora ist klein") == "Bora Bora is small"
+    assert read_text(tokenizer, "Bora Bora", "words", "Bora ist Bora") == "Bora"
 
 
 def test_repeats_are_counted_one_by_one() -> None:

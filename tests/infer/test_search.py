@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,9 +19,9 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer import engine as engine_module
 from latentmt.infer.beam import BeamConfig, beam_search
 from latentmt.infer.engine import Engine
-from latentmt.infer.how import RERANKS, How
+from latentmt.infer.how import REMOVE_REPEATS, RERANKS, How, RemoveRepeats
 from latentmt.infer.noise import standard_noise
-from latentmt.infer.postprocess import readable, without_special
+from latentmt.infer.postprocess import PieceTable, readable, without_special
 from latentmt.infer.rerank import MARGINAL_SAMPLES
 from latentmt.infer.search import Candidates, Networks, predict_lengths, search
 from latentmt.models.fields import EnergyNet, FieldConfig, make_field
@@ -54,7 +56,8 @@ def made(seed: int) -> Networks:
         fields["score"].head.weight.normal_(std=0.4)
         fields["energy"].head.weight.normal_(std=4.0)
         teacher.embedding.weight.mul_(2)
-    return Networks(model, fields, teacher, torch.rand(VOCABULARY) < 0.3)
+    opens, blank = torch.arange(VOCABULARY) % 2 == 0, torch.arange(VOCABULARY) < 4
+    return Networks(model, fields, teacher, PieceTable(torch.rand(VOCABULARY) < 0.3, opens | blank, blank, blank))
 
 
 @pytest.fixture
@@ -86,7 +89,7 @@ def close(left: Tensor, right: Tensor) -> None:
 def lengths_by_hand(model: LatentModel, sentence: list[int], count: int) -> list[int]:
     logits = model.length(encoded(model, sentence), 1)[0, 0].tolist()
     differences = sorted(range(-LENGTH_LIMIT, LENGTH_LIMIT + 1), key=lambda d: -logits[d + LENGTH_LIMIT])
-    return [max(1, len(sentence) + difference) for difference in differences[:count]]
+    return [length for d in differences if 2 <= (length := len(sentence) + d) <= MAX_POSITIONS][:count]
 
 
 @torch.no_grad()
@@ -172,24 +175,30 @@ def test_a_bias_adds_its_share_of_the_source(networks: Networks, bias: float) ->
     assert plain.min() > 2  # nothing is held back by the shortest length
     added = [[round(bias * size)] for size in sizes]
     assert len({share for (share,) in added}) > 2
-    assert predict_lengths(model, source, 2, bias).tolist() == (plain + torch.tensor(added)).clamp(min=1).tolist()
+    assert predict_lengths(model, source, 2, bias).tolist() == (plain + torch.tensor(added)).tolist()
 
 
 @torch.no_grad()
-def test_lengths_stay_between_one_and_the_last_place(networks: Networks) -> None:
+def test_lengths_stay_between_a_piece_with_eos_and_the_last_place_and_differ(networks: Networks) -> None:
     model = copy.deepcopy(latent(networks))
     sources = Tokens.padded([[EOS], [5] * 29 + [EOS], [5] * 479 + [EOS], [5] * 499 + [EOS]])
     for difference, bias, expected in (
-        (-LENGTH_LIMIT, 0.0, [1, 1, 430, 450]),
-        (-LENGTH_LIMIT, -0.9, [1, 1, 1, 1]),
+        (-LENGTH_LIMIT, 0.0, [2, 2, 430, 450]),
+        (-LENGTH_LIMIT, -0.9, [2, 2, 2, 2]),
         (LENGTH_LIMIT, 0.0, [51, 80, MAX_POSITIONS, MAX_POSITIONS]),
         (0, 5.0, [6, 180, MAX_POSITIONS, MAX_POSITIONS]),
     ):
-        model.length_head.bias.zero_()[difference + LENGTH_LIMIT] = 1e6
-        assert predict_lengths(model, model.encode(sources), 1, bias).flatten().tolist() == expected
-    model.length_head.bias.zero_()[0] = 1e6
-    found = search(Networks(model, {}, None, networks.repeatable), Tokens.padded(SOURCES), How("delta", 2), NOISE)
-    assert found.decoded.ids.shape == (len(SOURCES), 1)
+        distance = (torch.arange(-LENGTH_LIMIT, LENGTH_LIMIT + 1) - difference).abs()
+        model.length_head.bias.copy_(-1e6 * distance)
+        found = predict_lengths(model, model.encode(sources), 5, bias)
+        assert found[:, 0].tolist() == expected
+        for lengths in found.tolist()[: 2 if bias > 0 else None]:  # of the others none is possible
+            assert len(set(lengths)) == 5
+        assert found.min() >= 2
+        assert found.max() <= MAX_POSITIONS
+    model.length_head.bias.copy_(-1e6 * torch.arange(2 * LENGTH_LIMIT + 1))
+    found = search(Networks(model, {}, None, networks.pieces), Tokens.padded(SOURCES), How("delta", 2), NOISE)
+    assert found.decoded.ids.shape == (len(SOURCES), 2)
 
 
 def test_the_bias_reaches_the_search(networks: Networks) -> None:
@@ -286,7 +295,7 @@ def test_a_longer_winner_survives_whole(networks: Networks, rerank: str) -> None
         with torch.no_grad():
             model.length_head.bias[lengths[best] - len(sentence) + LENGTH_LIMIT] += 1e3
         top = search(
-            Networks(model, networks.fields, None, networks.repeatable),
+            Networks(model, networks.fields, None, networks.pieces),
             Tokens.padded([sentence]),
             How("score", 1),
             NOISE,
@@ -345,14 +354,16 @@ def test_a_search_ends_when_every_sentence_has_stopped() -> None:
 
 
 def test_what_is_read_is_what_was_decoded_put_in_order(networks: Networks) -> None:
-    for remove in (True, False):
+    source, seen = Tokens.padded(SOURCES), set()
+    for remove in REMOVE_REPEATS:
         how = How("prior", samples=3, rerank="teacher", remove_repeats=remove)
-        found = search(networks, Tokens.padded(SOURCES), how, NOISE)
-        expected = readable(found.decoded, networks.repeatable if remove else None)
-        assert rows(found.readable) == rows(expected)
-        if not remove:
-            assert [row[:-1] for row in rows(expected)] == [without_special(row) for row in rows(found.decoded)]
-            assert rows(expected) != rows(readable(found.decoded, networks.repeatable))
+        found = search(networks, source, how, NOISE)
+        read = rows(found.readable)
+        assert read == rows(readable(found.decoded, remove, networks.pieces, source))
+        seen.add(str(read))
+        if remove == "none":
+            assert [row[:-1] for row in read] == [without_special(row) for row in rows(found.decoded)]
+    assert len(seen) == len(REMOVE_REPEATS)
 
 
 # Which one is kept.
@@ -400,8 +411,8 @@ SEARCH = {"method": "score", "steps": 1, "lengths": 2, "samples": 2}
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("remove", [True, False])
-def test_the_teacher_judges_what_is_read_over_its_length(networks: Networks, remove: bool) -> None:
+@pytest.mark.parametrize("remove", REMOVE_REPEATS)
+def test_the_teacher_judges_what_is_read_over_its_length(networks: Networks, remove: RemoveRepeats) -> None:
     found, _ = scores(networks, How(**SEARCH, rerank="teacher", remove_repeats=remove))
     teacher = networks.teacher
     assert teacher is not None
@@ -450,7 +461,51 @@ def test_the_highest_score_wins(networks: Networks, rerank: str) -> None:
     assert found.score.requires_grad is False
 
 
+@pytest.mark.parametrize("rerank", RERANKS[1:])
+def test_what_says_nothing_is_kept_only_where_all_say_nothing(networks: Networks, rerank: str) -> None:
+    how = How(**SEARCH, rerank=rerank)
+    found, _ = scores(networks, how)
+    first = [rows(found.readable)[4 * number + best] for number, best in enumerate(found.best.tolist())]
+    blank = torch.arange(VOCABULARY) < 4
+    blank[first[0]] = True  # as if the first sentence's best candidate had no letter
+    again, _ = scores(replace(networks, pieces=replace(networks.pieces, blank=blank)), how)
+    assert torch.equal(again.score, found.score)
+    says = [not set(row) <= set(torch.nonzero(blank).flatten().tolist()) for row in rows(found.readable)]
+    assert False in says[:4]
+    for number, (best, row) in enumerate(zip(again.best.tolist(), found.score.tolist(), strict=True)):
+        allowed = [one for one in range(4) if says[4 * number + one]] or range(4)
+        expected = max(allowed, key=row.__getitem__) if any(says[4 * number : 4 * number + 4]) else 0
+        assert best == expected
+
+
 # The engine: batches.
+
+
+@pytest.mark.parametrize("method", ["score", "teacher"])
+def test_batches_side_by_side_are_what_they_are_one_after_another(
+    networks: Networks, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "CPU_BATCH_TOKENS", 8)
+    monkeypatch.setattr(engine_module, "BATCH_TOKENS", 24)
+    how, some = How(method), SOURCES * 4
+    threads: set[int] = set()
+    together = threading.Barrier(3)
+
+    def go_on() -> None:
+        if threading.get_ident() not in threads:
+            threads.add(threading.get_ident())
+            together.wait(timeout=30)  # three are at work at the same time
+
+    found = Engine(networks, graphed=False, workers=3).best(some, how, go_on)
+    assert len(threads) == 3
+    assert threading.get_ident() not in threads
+    assert [one.readable for one in found] == [one.readable for one in Engine(networks, graphed=False).best(some, how)]
+
+    def stop() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        Engine(networks, graphed=False, workers=3).best(some, how, stop)
 
 
 def candidates(networks: Networks, how: How, sentences: Sequence[list[int]] = SOURCES) -> list[list[list[int]]]:

@@ -115,7 +115,7 @@ def test_the_pieces_of_a_text_are_those_of_its_sentences(translator: Translator)
     first, second, both = translator.translations(["Ein Satz.", "Noch einer!", "Ein Satz. Noch einer!"], how)
     assert both.ids == first.ids + second.ids
     assert first.ids != second.ids
-    raw = translator.translations(["Ein Satz."], translator.how(method="prior", remove_repeats=False))[0]
+    raw = translator.translations(["Ein Satz."], translator.how(method="prior", remove_repeats="none"))[0]
     assert raw.ids == first.ids
     assert raw.text == plain(translator.tokenizer.decode([first.ids])[0]) != first.text
 
@@ -299,7 +299,7 @@ def test_choices_reach_the_search(translator: Translator) -> None:
         {"method": "energy", "steps": 2},
         {"method": "score", "steps": 2},
         {"method": "score", "length_bias": 0.5},
-        {"method": "prior", "remove_repeats": False, "length_bias": 0.5},
+        {"method": "prior", "remove_repeats": "none", "length_bias": 0.5},
     ]
     assert len({translator.translate(text, **choices) for choices in names}) == len(names)
     seeds = {translator.translate(text, method="prior", samples=9, rerank="elbo", seed=seed) for seed in range(6)}

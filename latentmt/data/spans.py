@@ -57,6 +57,7 @@ _HINTS = (
     re.compile(r"--|\(\)"),
 )
 _SPAN = re.compile("|".join(f"(?:{pattern})" for pattern in _KINDS.values()))
+_ONE_EMOJI = re.compile(_EMOJI)
 _CLOSING = re.compile(r"[.,;:!?…'’)\]}»*_-]+\Z")
 _BARE = re.compile(r"(?:https?|ftp|file)://|www\.|[a-z0-9.-]+/")
 
@@ -72,6 +73,11 @@ def find_spans(text: str) -> list[tuple[int, int]]:
             end = start + len(_without_closing(match[0]))
         found.append((start, end))
     return found
+
+
+def is_emoji(text: str) -> bool:
+    """Whether a span is an emoji."""
+    return _ONE_EMOJI.fullmatch(text) is not None
 
 
 def _without_closing(address: str) -> str:

@@ -56,6 +56,8 @@ class How(Section):
     """Added to every predicted length, as a share of the source's."""
     remove_repeats: Annotated[RemoveRepeats, BeforeValidator(_named_removal)] = "words"
     """Leave out `words` that repeat the one before them, or `pieces`, as the paper does, or nothing (`none`)."""
+    verbatim: bool = True
+    """Repeat what needs no translation (addresses, code, paths, emoji …), and keep the digits of numbers."""
     beam: int = 4
     """The teacher's, where it translates; 1 is greedy."""
 

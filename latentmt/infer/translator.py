@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, cast, overload
 
 import torch
-from torch import Tensor
 
 from latentmt.bundle import Bundle, kinds_in, load_bundle
 from latentmt.config import load as load_config
@@ -26,11 +25,13 @@ from latentmt.infer.alignment import Link, links
 from latentmt.infer.engine import Engine, GoOn, always
 from latentmt.infer.found import Candidate, ranked
 from latentmt.infer.how import METHODS, WAY, How, Method, default_method
+from latentmt.infer.passages import Done, Part, Passage
 from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.refine import ADAPTIVE_STEPS
 from latentmt.infer.search import Networks
-from latentmt.infer.sentences import Line, split_line
+from latentmt.infer.sentences import split_line
 from latentmt.infer.trace import SentenceTrace, trace_sentence
+from latentmt.infer.verbatim import Sentence, Verbatim
 from latentmt.installed import find_model
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
@@ -86,6 +87,7 @@ class Translator:
         """Which models these are, where they come from bundles."""
         self.longest = longest
         """Tokens of the longest sentence the networks are given, EOS included: they have seen none longer."""
+        self._verbatim = Verbatim(tokenizer.placeholders, languages)
         self.own = own
         """The model's own way to translate, where it has one."""
         self.device = next((latent or cast(Teacher, teacher)).parameters()).device
@@ -199,29 +201,26 @@ class Translator:
 
     def translations(self, texts: Sequence[str], how: How, go_on: GoOn = always) -> list[Translation]:
         """Translate texts, and keep what they were decoded as."""
-        lines = [self._split(text) for text in texts]
-        found = iter(self.engine.best([ids for line in lines for ids in line.sentences], how, go_on))
-        return [self._joined(line, [next(found) for _ in line.sentences]) for line in lines]
+        cut = [self._cut(text, how.verbatim) for text in texts]
+        done = iter(self._best([part for one in cut for part in one.asked], how, go_on))
+        return [self._joined(one, [next(done) for _ in one.asked]) for one in cut]
 
     def aligned(self, texts: Sequence[str], how: How, go_on: GoOn = always) -> list[Aligned]:
         """Translate texts, and say which parts of text and translation belong together."""
-        lines = [self._split(text) for text in texts]
-        sentences = [ids for line in lines for ids in line.sentences]
-        found = self.engine.best(sentences, how, go_on)
-        pairs = zip(found, self.engine.align(sentences, [one.readable for one in found], go_on), strict=True)
-        return [self._linked(line, [next(pairs) for _ in line.sentences]) for line in lines]
+        cut = [self._cut(text, how.verbatim) for text in texts]
+        done = self._best([part for one in cut for part in one.asked], how, go_on)
+        pairs = zip(done, self._links(done, go_on), strict=True)
+        return [self._linked(one, [next(pairs) for _ in one.asked]) for one in cut]
 
     def candidates(self, texts: Sequence[str], how: How) -> list[list[Translation]]:
         """Every candidate of texts that are one sentence each (the first one of those that are more, none of none)."""
-        sentences = [self.sentences(text)[:1] for text in texts]
-        searched = iter(self.engine.all([one for some in sentences for one in some], how))
-        found = [next(searched)[0] if some else [] for some in sentences]
+        asked = [self._cut(text, how.verbatim).asked[:1] for text in texts]
+        searched = iter(self.engine.all([part.ids for some in asked for part in some], how))
         return [
-            [
-                Translation(text, one.decoded)
-                for text, one in zip(self.texts([one.readable for one in some]), some, strict=True)
-            ]
-            for some in found
+            [Translation(Done.of(part, one, self._text(one)).text, one.decoded) for one in next(searched)[0]]
+            if (part := next(iter(some), None))
+            else []
+            for some in asked
         ]
 
     def alternatives(self, texts: Sequence[str], how: How, most: int, go_on: GoOn = always) -> list[list[str]]:
@@ -229,9 +228,9 @@ class Translator:
 
         Those of several sentences have the second best of each, then the third best, as far as there are so many.
         """
-        lines = [self._split(text) for text in texts]
-        searched = iter(self.engine.all([ids for line in lines for ids in line.sentences], how, go_on))
-        return [self._ranked(line, [next(searched) for _ in line.sentences], most) for line in lines]
+        cut = [self._cut(text, how.verbatim) for text in texts]
+        searched = iter(self.engine.all([part.ids for one in cut for part in one.asked], how, go_on))
+        return [self._ranked(one, [next(searched) for _ in one.asked], most) for one in cut]
 
     def trace(self, text: str, **choices: Any) -> list[SentenceTrace]:
         """Every step of every sentence of a text, with the latent model."""
@@ -248,58 +247,87 @@ class Translator:
         return traces
 
     def sentences(self, text: str) -> list[list[int]]:
-        """The ids of a text's sentences, as the networks are given them."""
-        return self._split(text).sentences
+        """The ids of a text's sentences, as they are."""
+        return [part.ids for part in self._cut(text, verbatim=False).asked]
 
     def texts(self, targets: Sequence[Sequence[int]]) -> list[str]:
         """Targets as text. What a model spells in bytes may be a line feed; normalised, a translation is one line."""
         return [normalise(text, self.rules[1]) for text in self.tokenizer.decode(targets)]
 
-    def _split(self, text: str) -> _Sentences:
+    def _text(self, candidate: Candidate) -> str:
+        return self.texts([candidate.readable])[0]
+
+    def _cut(self, text: str, verbatim: bool) -> Passage:
         encode = lru_cache(self._encode)  # what fits is wanted again
-        line = split_line(_valid(text), lambda part: len(encode(part)) <= self.longest)
-        encoded = [encode(part.text) for part in line.parts]
-        return _Sentences(line, [ids for ids in encoded if len(ids) > 1], [len(ids) > 1 for ids in encoded])
+
+        def fits(part: str) -> bool:
+            return len(encode(part)) <= self.longest
+
+        if verbatim:
+            line, sentences = self._verbatim.cut(_valid(text), fits)
+        else:
+            line = split_line(_valid(text), fits)
+            sentences = [Sentence.plain(part.text) for part in line.parts]
+        parts = [Part(sentence, encode(sentence.shown.text), verbatim) for sentence in sentences]
+        return Passage(line, parts)
 
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer.encode([normalise(text, self.rules[0])])[0]
 
-    def _joined(self, line: _Sentences, found: list[Candidate]) -> Translation:
-        texts = iter(self.texts([one.readable for one in found]))
-        whole = line.line.joined([next(texts) if exists else "" for exists in line.exists])
-        return Translation(whole, [id_ for one in found for id_ in one.decoded])
+    def _best(self, parts: Sequence[Part], how: How, go_on: GoOn) -> list[Done]:
+        """The translations that are kept, with all that is repeated verbatim in its place."""
+        done = self._done(parts, how, go_on)
+        again = [number for number, one in enumerate(done) if one.lost and how.verbatim and self.languages]
+        masked = [self._verbatim.without_numbers(parts[number].sentence) for number in again]
+        shown = [Part(sentence, self._encode(sentence.shown.text)) for sentence in masked]
+        for number, other in zip(again, self._done(shown, how, go_on), strict=True):
+            if len(other.lost) < len(done[number].lost):
+                done[number] = other
+        short = [number for number, one in enumerate(done) if one.lost]
+        for number, some in zip(short, self._links([done[number] for number in short], go_on), strict=True):
+            done[number] = done[number].completed(some)
+        return done
 
-    def _ranked(self, line: _Sentences, found: list[tuple[list[Candidate], int]], most: int) -> list[str]:
+    def _done(self, parts: Sequence[Part], how: How, go_on: GoOn) -> list[Done]:
+        found = self.engine.best([part.ids for part in parts], how, go_on)
+        return [Done.of(part, one, self._text(one)) for part, one in zip(parts, found, strict=True)]
+
+    def _links(self, done: Sequence[Done], go_on: GoOn) -> list[list[Link]]:
+        """Between what the model was shown and what it wrote."""
+        targets = [one.candidate.readable for one in done]
+        weights = self.engine.align([one.part.ids for one in done], targets, go_on)
+        return [
+            links(self.tokenizer, self.rules, one.part.sentence.shown.text, target, each)
+            for one, target, each in zip(done, targets, weights, strict=True)
+        ]
+
+    def _joined(self, text: Passage, done: Sequence[Done]) -> Translation:
+        return Translation(
+            text.joined([one.text for one in done]), [id_ for one in done for id_ in one.candidate.decoded]
+        )
+
+    def _ranked(self, text: Passage, found: list[tuple[list[Candidate], int]], most: int) -> list[str]:
         each = [ranked(candidates, best) for candidates, best in found]
         count = min(most, max(map(len, each), default=1))
+        chosen = [[some[min(number, len(some) - 1)] for some in each] for number in range(count)]
         texts = [
-            self._joined(line, [some[min(number, len(some) - 1)] for some in each]).text for number in range(count)
+            text.joined([Done.of(part, one, self._text(one)).text for part, one in zip(text.asked, some, strict=True)])
+            for some in chosen
         ]
         return list(dict.fromkeys(texts))
 
-    def _linked(self, line: _Sentences, found: list[tuple[Candidate, Tensor]]) -> Aligned:
+    def _linked(self, text: Passage, done: Sequence[tuple[Done, list[Link]]]) -> Aligned:
         """The same, with the links of every sentence where it stands in its text."""
-        whole, pairs, linked = self._joined(line, [one for one, _ in found]).text, iter(found), []
-        source, target = len(line.line.before), len(line.line.before)
-        for part, exists in zip(line.line.parts, line.exists, strict=True):
-            if exists:
-                one, weights = next(pairs)
-                some = links(self.tokenizer, self.rules, part.text, one.readable, weights)
-                linked += [link.moved(source, target) for link in some]
-                target += len(self.texts([one.readable])[0])
-            source, target = source + len(part.text) + len(part.after), target + len(part.after)
+        whole, pairs, linked = text.joined([one.text for one, _ in done]), iter(done), []
+        source = target = len(text.line.before)
+        for part, after in zip(text.parts, (one.after for one in text.line.parts), strict=True):
+            written = part.untouched
+            if part.is_asked:
+                one, some = next(pairs)
+                written = one.text
+                linked += [one.moved(link).moved(source, target) for link in some]
+            source, target = source + len(part.sentence.text) + len(after), target + len(written) + len(after)
         return Aligned(whole, linked)
-
-
-@dataclass(frozen=True)
-class _Sentences:
-    """A text taken apart."""
-
-    line: Line
-    sentences: list[list[int]]
-    """The ids of its parts, but for parts of which normalising leaves nothing."""
-    exists: list[bool]
-    """Whether there is something to translate, of each part."""
 
 
 def _valid(text: str) -> str:

@@ -266,6 +266,62 @@ def test_another_number_of_ranks_may_go_on(teacher: Teacher, corpus: Corpus, fak
         )
 
 
+@pytest.fixture(scope="module")
+def with_monolingual(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Training pairs twice, and sources of their own: some new, some that training pairs have, too."""
+    folder = tmp_path_factory.mktemp("text")
+    for name in ("train.de", "train.en"):
+        shutil.copy(SAMPLE / name, folder)
+    lines = (SAMPLE / "train.de").read_text("utf-8").splitlines()
+    (folder / "mono.de").write_text("\n".join([*lines[:5], *lines[PAIRS : PAIRS + 40]]), "utf-8")
+    text = ParallelText(source=("train.de",), target=("train.en",), limit=PAIRS, repeat=2)
+    config = DataConfig(
+        languages=("de", "en"),
+        train=(text,),
+        dev=dataclasses.replace(text, limit=7, repeat=1),
+        monolingual=("mono.de",),
+        tokenizer=TokenizerConfig(vocabulary=400),
+        clean=CleanConfig(max_length=ROW_WIDTH),
+        row_width=ROW_WIDTH,
+    )
+    return prepare(config, folder, tmp_path_factory.mktemp("corpus"))[0]
+
+
+def test_monolingual_sources_become_pairs(
+    teacher: Teacher, with_monolingual: Corpus, fake: Fake, tmp_path: Path
+) -> None:
+    pairs, more = sentences(with_monolingual), sentences(with_monolingual, "monolingual")
+    assert len(more) > 30
+    assert {tuple(target) for _, target in more} == {(EOS,)}
+    unusable = tuple(more[-1][0])
+    fake.answer = lambda source: (
+        Hypothesis((EOS,), -1.0, -1.0, True) if tuple(source) == unusable else Fake.backwards(source)
+    )
+    distilled, facts = run(teacher, with_monolingual, tmp_path)
+    distilled.verify()
+    expected = [(source, [*source[-2::-1], EOS]) for source, _ in pairs + more[:-1]]
+    assert sentences(distilled) == expected
+    assert (facts.pairs, facts.replaced) == (len(expected), 0)
+    assert "monolingual" not in distilled.manifest.splits
+
+
+def test_equal_sources_are_translated_once(
+    teacher: Teacher, with_monolingual: Corpus, fake: Fake, tmp_path: Path
+) -> None:
+    run(teacher, with_monolingual, tmp_path)
+    sources = [source for name in ("train", "monolingual") for source, _ in sentences(with_monolingual, name)]
+    assert fake.sentences == len({tuple(source) for source in sources}) < len(sources) - PAIRS // 2
+
+
+def test_the_first_parts_are_a_fair_sample(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+    lengths: list[int] = []
+    fake.answer = lambda source: lengths.append(len(source)) or Fake.backwards(source)
+    run(teacher, corpus, tmp_path)
+    half = lengths[: len(lengths) // 2]
+    assert min(half) <= sorted(lengths)[len(lengths) // 10]
+    assert max(half) >= sorted(lengths)[-len(lengths) // 10]
+
+
 def test_unusable_translations_are_replaced_and_counted(
     teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path
 ) -> None:

@@ -33,9 +33,9 @@ _KINDS = {
     "format": r"%\(\w{1,40}\)[sdif]|%\d{1,2}\$[sd@]|%[-+0]?\d{0,3}(?:\.\d{1,2})?[sdifgxu@](?![^\W\d_])",
     "iban": r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)",
     "phone": r"(?<![\w.,+/-])(?:\+|00)\d{1,3}[ /-]?(?:\(0?\d{0,4}\)[ ]?)?\d(?:[ /-]?\d){5,14}(?![\w])"
-    r"|(?<![\w.,+/–-])\(?0\d{2,5}\)?[ ]?[ /-][ ]?\d(?:[ -]?\d){3,10}(?!\w|[.,]\d)",
+    r"|(?<![\w.,+/–-])(?:\(0\d{2,5}\)|0\d{2,5})[ ]?[ /-][ ]?\d(?:[ -]?\d){3,10}(?!\w|[.,]\d)",
     "path": r"(?<!\w)[A-Za-z]:\\[^\s\"<>|]++|(?<![\w/.<:])(?:~|\.{1,2})?/[\w.@+~-]+(?:/[\w.@+~-]*)+"
-    r"|(?<![\w/.<:])(?:~|\.{1,2})/[\w.@+~-]+",
+    r"|(?<![\w/.<:])(?:~|\.{1,2})/[\w.@+~-]+|\$[A-Za-z_]\w*(?:/[\w.@+~-]+)*",
     "file": rf"(?<![\w./-])\w[\w.-]{{0,60}}\.(?:{_EXTENSIONS})(?![\w-]|\.\w)",
     "domain": rf"(?<![\w.@-])(?:[a-z0-9][a-z0-9-]{{0,62}}\.){{1,4}}(?:{_TOP_LEVEL})(?![\w-]|\.\w)(?:/[^\s<>\"“”]*+)?",
     "uuid": r"(?<!\w)[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?!\w)",
@@ -43,7 +43,7 @@ _KINDS = {
     r"|(?<![\w.,])(?!\d{1,3}(?:\.\d{3})+(?!\w|\.\d))v?\d{1,5}(?:\.\d{1,5}){3,}(?!\w|[.,]\d)",
     "identifier": r"(?<![\w.-])(?:[A-Za-z]\w{0,40}_\w{1,60}|_\w{2,60}|[A-Za-z_][\w.]{0,60}\(\))(?![\w(])",
     "serial number": r"(?<![\w.-])(?=[A-Z-]{0,12}\d)(?=[\d-]{0,12}[A-Z])[A-Z0-9][A-Z0-9-]{3,30}[A-Z0-9](?![\w-])",
-    "option": r"(?<!\S)--[a-z][a-z0-9]{1,30}(?:-[a-z0-9]{1,30}){0,5}(?!\w)",
+    "option": r"(?<![\w-])--[a-z][a-z0-9]{1,30}(?:-[a-z0-9]{1,30}){0,5}(?!\w)",
     "handle": r"(?<![\w&/])[@#][A-Za-z_]\w{1,60}",
     "entity": r"&(?:[a-z]{2,8}|#\d{1,6}|#x[0-9a-f]{1,6});",
     "emoji": _EMOJI,
@@ -51,19 +51,19 @@ _KINDS = {
 }
 # Every one of them has one of these. Most sentences have none, and each is found fast: by one character's class.
 _HINTS = (
-    re.compile("[`<{%@#&_/\\\\\u20e3\u2300-\u2bff\ue000-\uf8ff\U0001f000-\U0001faff]"),
+    re.compile("[`<{%@#&_/$\\\\\u20e3\u2300-\u2bff\ue000-\uf8ff\U0001f000-\U0001faff]"),
     re.compile(r"\.\w"),
     re.compile(r"\d(?:\d\d|[A-Z]|-[A-Z0-9]|[ (]\d|(?<=[A-Z]\d)|(?<=[A-Z]-\d))"),
     re.compile(r"--|\(\)"),
 )
 _SPAN = re.compile("|".join(f"(?:{pattern})" for pattern in _KINDS.values()))
-_ONE_EMOJI = re.compile(_EMOJI)
+_ALL_EMOJI = re.compile(f"(?:{_EMOJI})+")
 _CLOSING = re.compile(r"[.,;:!?…'’)\]}»*_-]+\Z")
-_BARE = re.compile(r"(?:https?|ftp|file)://|www\.|[a-z0-9.-]+/")
+_BARE = re.compile(r"(?:https?|ftp|file)://|www\.|[a-z0-9.-]+/|[~.$/]|[A-Za-z]:\\")
 
 
 def find_spans(text: str) -> list[tuple[int, int]]:
-    """From where to where each of them is, in order; none overlaps another."""
+    """From where to where each of them is, in order; those that touch each other are one."""
     found: list[tuple[int, int]] = []
     if not any(hint.search(text) for hint in _HINTS):
         return found
@@ -71,13 +71,15 @@ def find_spans(text: str) -> list[tuple[int, int]]:
         start, end = match.span()
         if _BARE.match(match[0]):  # the sentence's own punctuation behind an address
             end = start + len(_without_closing(match[0]))
+        if found and found[-1][1] == start:
+            start = found.pop()[0]
         found.append((start, end))
     return found
 
 
 def is_emoji(text: str) -> bool:
-    """Whether a span is an emoji."""
-    return _ONE_EMOJI.fullmatch(text) is not None
+    """Whether a span is nothing but emoji."""
+    return _ALL_EMOJI.fullmatch(text) is not None
 
 
 def _without_closing(address: str) -> str:

@@ -93,12 +93,13 @@ class How(Section):
 
     def __str__(self) -> str:
         if self.method == "teacher":
-            return f"teacher beam {self.beam}"
+            return f"teacher beam {self.beam}" + ("" if self.verbatim else " raw")
         name = f"{self.method}-{self.steps}{'*' if self.adaptive else ''}" if self.moves else "L=0"
         if self.candidates > 1:
             name += f" {self.lengths}×{self.samples} by {self.rerank}"
         name += f" length {100 * self.length_bias:+g}%" if self.length_bias else ""
-        return name + {"words": "", "pieces": " no repeated pieces", "none": " with repeats"}[self.remove_repeats]
+        name += {"words": "", "pieces": " no repeated pieces", "none": " with repeats"}[self.remove_repeats]
+        return name if self.verbatim else f"{name} raw"
 
 
 def default_method(methods: Sequence[Method]) -> Method:

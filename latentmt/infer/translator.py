@@ -277,12 +277,12 @@ class Translator:
     def _best(self, parts: Sequence[Part], how: How, go_on: GoOn) -> list[Done]:
         """The translations that are kept, with all that is repeated verbatim in its place."""
         done = self._done(parts, how, go_on)
-        again = [number for number, one in enumerate(done) if one.lost and how.verbatim and self.languages]
-        masked = [self._verbatim.without_numbers(parts[number].sentence) for number in again]
-        shown = [Part(sentence, self._encode(sentence.shown.text)) for sentence in masked]
-        for number, other in zip(again, self._done(shown, how, go_on), strict=True):
-            if len(other.lost) < len(done[number].lost):
-                done[number] = other
+        if again := [number for number, one in enumerate(done) if one.lost and self.languages]:
+            masked = [self._verbatim.without_numbers(parts[number].sentence) for number in again]
+            shown = [Part(sentence, self._encode(sentence.shown.text)) for sentence in masked]
+            for number, other in zip(again, self._done(shown, how, go_on), strict=True):
+                if len(other.lost) < len(done[number].lost):
+                    done[number] = other
         short = [number for number, one in enumerate(done) if one.lost]
         for number, some in zip(short, self._links([done[number] for number in short], go_on), strict=True):
             done[number] = done[number].completed(some)

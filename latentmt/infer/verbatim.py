@@ -9,6 +9,7 @@ afterwards; only where one is lost is the sentence shown again with stand-ins fo
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -207,15 +208,23 @@ def _pattern(stand_in: str) -> re.Pattern[str]:
 
 def _apart(text: str, span: _Span, stand_in: str) -> str:
     """A stand-in with spaces where what it stands for has a word beside it: it is a word by itself."""
-    before, after = text[: span[0]][-1:].isalnum(), text[span[1] :][:1].isalnum()
+    before, after = _touched(text, span)
     return f"{' ' * before}{stand_in}{' ' * after}"
 
 
 def _glued(shown: Rewritten, span: _Span) -> tuple[bool, bool]:
     """On which sides a stand-in in what is shown has a space that the sentence has not."""
-    start, end = shown.origin(*span)
-    before, after = shown.before[:start][-1:].isalnum(), shown.before[end:][:1].isalnum()
-    return before, after
+    return _touched(shown.before, shown.origin(*span))
+
+
+def _touched(text: str, span: _Span) -> tuple[bool, bool]:
+    """On which sides a span has a letter, a digit or a mark beside it."""
+    before, after = text[: span[0]][-1:], text[span[1] :][:1]
+    return _of_word(before), _of_word(after)
+
+
+def _of_word(character: str) -> bool:
+    return character != "" and (character.isalnum() or unicodedata.category(character).startswith("M"))
 
 
 def _with_spaces(text: str, span: _Span, sides: tuple[bool, bool]) -> _Span:

@@ -67,6 +67,7 @@ class Wanted:
     seed: int = 1
     length_bias: float = 0.0
     remove_repeats: RemoveRepeats = "words"
+    verbatim: bool = True
     oracle: bool = False
     """Whether the best of several candidates is measured beside the one that is kept."""
     compare: Sequence[tuple[str, str]] = ()
@@ -139,7 +140,7 @@ def ways_of(translator: Translator, wanted: Wanted) -> list[How]:
 
 def _common(wanted: Wanted) -> dict[str, Any]:
     """What goes with any way."""
-    return {name: getattr(wanted, name) for name in ("seed", "length_bias", "remove_repeats")}
+    return {name: getattr(wanted, name) for name in ("seed", "length_bias", "remove_repeats", "verbatim")}
 
 
 def _ways(method: Method, wanted: Wanted) -> Iterator[dict[str, Any]]:

@@ -154,6 +154,7 @@ def _ways(translator: Translator, settings: Settings) -> list[How]:
         seed=settings.seed,
         length_bias=settings.length_bias,
         remove_repeats="pieces",  # as the paper does
+        verbatim=False,
     )
     return ways_of(translator, wanted)
 
@@ -273,7 +274,7 @@ def _landscape(parts: Parts, texts: EvalSet, plane: Plane) -> dict[str, Any]:
 
 
 def _samples(parts: Parts, translator: Translator, texts: EvalSet, settings: Settings) -> dict[str, Any]:
-    how = replace(sampled(translator, seed=settings.seed), remove_repeats="pieces")
+    how = replace(sampled(translator, seed=settings.seed), remove_repeats="pieces", verbatim=False)
 
     def measure() -> Any:
         found = take_samples(translator, texts.sources, texts.references, settings.shown, how)

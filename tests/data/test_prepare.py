@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from latentmt.data.clean import CleanConfig
 from latentmt.data.corpus import Corpus
 from latentmt.data.normalise import TextRules, normalise
+from latentmt.data.placeholders import PlaceholderConfig
 from latentmt.data.prepare import DataConfig, prepare
 from latentmt.data.resample import ResampleConfig
 from latentmt.data.text import Pair, ParallelText
-from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
+from latentmt.data.tokenizer import PLACEHOLDERS, Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
 
 SAMPLE = Path(__file__).parent.parent / "fixtures" / "tatoeba"
@@ -210,3 +211,47 @@ def test_copies_are_the_same_pairs_cut_into_other_pieces(tmp_path: Path) -> None
     assert max(map(len, sides[0])) <= CONFIG.clean.max_length
     assert texts(copied, "dev") == texts(plain, "dev")
     assert len(copied.split("dev")) == 50
+
+
+def test_a_text_may_count_several_times(tmp_path: Path) -> None:
+    short = dataclasses.replace(TWO_FILES, limit=100)
+    config = dataclasses.replace(
+        CONFIG, train=(dataclasses.replace(short, repeat=3), dataclasses.replace(short, limit=7))
+    )
+    once, _ = prepare(dataclasses.replace(CONFIG, train=(short,)), SAMPLE, tmp_path / "once")
+    often, _ = prepare(config, SAMPLE, tmp_path / "often", once.tokenizer)
+    assert texts(often, "train") == 3 * texts(once, "train")  # and the seven are duplicates
+    facts = often.manifest.splits["train"]
+    assert facts.pairs == facts.read + facts.repeated - sum(facts.dropped.values())
+
+
+def test_placeholders_are_in_training_text_only(tmp_path: Path) -> None:
+    lines = [f"Siehe www.a{number}.de mit Peter, Nummer {number}." for number in range(300)]
+    for side in ("de", "en"):
+        (tmp_path / f"x.{side}").write_text("\n".join(lines), "utf-8")
+    text = ParallelText(source=("x.de",), target=("x.en",))
+    config = DataConfig(
+        languages=("de", "en"),
+        train=(text,),
+        dev=dataclasses.replace(text, limit=9),
+        monolingual=("x.de",),
+        tokenizer=TokenizerConfig(vocabulary=400, placeholders=3),
+        placeholders=PlaceholderConfig(share=0.5),
+    )
+    corpus, _ = prepare(config, tmp_path, tmp_path / "corpus")
+    assert corpus.tokenizer.placeholders == PLACEHOLDERS[:3]
+    assert [pair.source for pair in texts(corpus, "dev")] == lines[:9]
+    train = texts(corpus, "train")
+    assert all(pair.source == pair.target for pair in train)
+    assert not any("www" in pair.source for pair in train)
+    assert 60 < sum("Peter" in pair.source for pair in train) < 299  # some names went, too
+    assert not any("www" in pair.source for pair in texts(corpus, "monolingual"))
+
+
+def test_keys_that_decide_nothing_leave_a_corpus_as_it_is(tmp_path: Path) -> None:
+    prepare(CONFIG, SAMPLE, tmp_path / "corpus")
+    for same in (
+        dataclasses.replace(CONFIG, placeholders=PlaceholderConfig(share=0.9)),
+        dataclasses.replace(CONFIG, resample=ResampleConfig(alpha=0.9)),
+    ):
+        assert not prepare(same, SAMPLE, tmp_path / "corpus")[1]

@@ -151,7 +151,7 @@ LONG = [
     "Ein Satz. " + "x1" * 300 + " steht hier. Noch einer!",
     "これは長い文です、" * 40 + "終わり。",
     "😀👨‍👩‍👧🇩🇪e\u0301" * 60,
-    "~" * 200 + "\u200b" * 600 + "#" * 200,  # of some parts, nothing is left
+    "~a" * 100 + "\u200b" * 600 + "~b" * 100,  # of some parts, nothing is left
 ]
 
 
@@ -173,8 +173,17 @@ def test_a_text_of_the_longest_length_is_not_split(translator: Translator, given
         given_to_engine.clear()
         text = "~" * words  # a piece each, one for the space before them, and EOS
         assert len(translator.tokenizer.encode([text])[0]) == words + 2
-        assert translator.translate(text) == text
+        assert translator.translate(text, verbatim=False) == text
         assert len(given_to_engine) == parts
+
+
+def test_what_has_no_letter_is_not_the_models_business(
+    translator: Translator, given_to_engine: list[list[int]]
+) -> None:
+    texts = ["~" * 300, "12:30", "😀", "3 + 4 = 7", "www.a.de", "---\u200b---"]
+    assert translator.translate(texts) == texts
+    assert given_to_engine == []
+    assert translator.translate("Ein Satz. 12:30! Noch einer.") == "Ein Satz. 12:30! Noch einer."
 
 
 def test_the_real_engine_translates_every_part(translator: Translator) -> None:

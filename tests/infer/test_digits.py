@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from latentmt.infer.digits import check_numbers, numbers_in, written
+from latentmt.infer.rewriting import Rewritten
+
+DE_EN = ("de", "en")
+
+
+@pytest.mark.parametrize(
+    ("german", "english"),
+    [
+        ("1.500", "1,500"),
+        ("1.234.567,89", "1,234,567.89"),
+        ("3,5", "3.5"),
+        ("12,500", "12.500"),
+        ("2014", "2014"),
+        ("14:30", "14:30"),
+        ("14.30", "14.30"),
+        ("24.12.2023", "24.12.2023"),
+        ("0.500", "0.500"),
+    ],
+)
+def test_separators_follow_the_language(german: str, english: str) -> None:
+    assert written(german, DE_EN) == english
+    if german != english:
+        assert written(english, ("en", "de")) == german
+    assert written(german, ("de", "xx")) == german
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "repaired"),
+    [
+        ("Es kostet 1.500 Euro.", "It costs 1.500 euros.", "It costs 1,500 euros."),
+        ("Es kostet 1.500 Euro.", "It costs EUR 1 500.", "It costs EUR 1,500."),
+        ("Es kostet 10.000 Euro.", "It costs 10.0000 euros.", "It costs 10,000 euros."),
+        ("Er ist 1 Jahr alt.", "He is 11 years old.", "He is 1 years old."),
+        ("Im Jahr 1984 und 2014.", "In 2014 and 1994.", "In 2014 and 1984."),
+        ("300 000 Euro", "300 000 euros", "300 000 euros"),
+        ("Zwölf Hunde", "12 dogs", "12 dogs"),
+        ("Am 24.12.2023", "On 24/12/2023", "On 24/12/2023"),
+    ],
+)
+def test_numbers_are_put_right(source: str, target: str, repaired: str) -> None:
+    checked = check_numbers(source, target, DE_EN)
+    assert Rewritten(target, checked.repairs).text == repaired
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "lost"),
+    [
+        ("Ich habe 3 Katzen.", "I have three cats.", []),
+        ("Um 20 Uhr", "At 8 p.m.", []),
+        ("Um 14.30 Uhr", "At 2:30 p.m.", []),
+        ("In den 90er Jahren", "In the 1990s", []),
+        ("Im 19. Jahrhundert", "In the nineteenth century", []),
+        ("Ich habe 17 Katzen.", "I have cats.", ["17"]),
+        ("Seite 12 von 40", "Page 12", ["40"]),
+        ("12 und 12", "12", ["12"]),
+    ],
+)
+def test_what_is_lost_is_said(source: str, target: str, lost: list[str]) -> None:
+    assert [one.text for one in check_numbers(source, target, DE_EN).lost] == lost
+
+
+def test_numbers_with_spaces_are_one() -> None:
+    assert [one.keys[0] for one in numbers_in("300 000 Euro, 12 345 und 3 40")] == ["300000", "12345", "3", "40"]

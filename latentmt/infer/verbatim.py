@@ -146,7 +146,7 @@ def restore(sentence: Sentence, translation: str) -> tuple[Rewritten, list[Lost]
         wanted = [match.span() for match in _pattern(stand_in).finditer(shown)]
         found = [match.span() for match in _pattern(stand_in).finditer(translation)]
         for source, span in zip(wanted, found, strict=False):
-            replacements.append(Replacement(*_with_spaces(translation, span, _glued(sentence.shown, source)), string))
+            replacements.append(_replaced(translation, span, _glued(sentence.shown, source), string))
         replacements += [_removed(translation, span) for span in found[len(wanted) :]]
         lost += [Lost(span, string) for span in wanted[len(found) :]]
     for match in re.finditer(f"[{PLACEHOLDERS}]", translation):
@@ -203,7 +203,8 @@ def _without_emoji(text: str, spans: Sequence[_Span]) -> _Span:
 
 
 def _pattern(stand_in: str) -> re.Pattern[str]:
-    return re.compile(re.escape(stand_in) if stand_in in PLACEHOLDERS else rf"(?<!\w){stand_in}(?!\w)")
+    """A letter counts behind one in lower case, too: models forget a space."""
+    return re.compile(re.escape(stand_in) if stand_in in PLACEHOLDERS else rf"(?<![A-Z0-9_]){stand_in}(?!\w)")
 
 
 def _apart(text: str, span: _Span, stand_in: str) -> str:
@@ -227,10 +228,13 @@ def _of_word(character: str) -> bool:
     return character != "" and (character.isalnum() or unicodedata.category(character).startswith("M"))
 
 
-def _with_spaces(text: str, span: _Span, sides: tuple[bool, bool]) -> _Span:
-    """A span with the spaces on these sides."""
-    start = span[0] - (sides[0] and text[: span[0]].endswith(" "))
-    return start, span[1] + (sides[1] and text[span[1] :].startswith(" "))
+def _replaced(text: str, span: _Span, glued: tuple[bool, bool], string: str) -> Replacement:
+    """What takes a stand-in's place: without the spaces on sides that had none, and apart from words on the others."""
+    touched = _touched(text, span)
+    start = span[0] - (glued[0] and text[: span[0]].endswith(" "))
+    end = span[1] + (glued[1] and text[span[1] :].startswith(" "))
+    before, after = (bool(touch and not glue) for touch, glue in zip(touched, glued, strict=True))
+    return Replacement(start, end, f"{' ' * before}{string}{' ' * after}")
 
 
 def _removed(text: str, span: _Span) -> Replacement:

@@ -37,6 +37,11 @@ def test_stand_ins() -> None:
     assert restore(sentence, f"Click {A} here {B}.")[0].text == "Click <b>here</b>."
 
 
+def test_a_letter_without_its_space_is_found() -> None:
+    (sentence,) = cut(LETTERS, "Wir sehen www.a.de heute.")
+    assert restore(sentence, "WeX see today.")[0].text == "We www.a.de see today."
+
+
 def test_order_and_extra_stand_ins() -> None:
     (sentence,) = cut(RESERVED, "Erst {x}, dann {y}.")
     assert restore(sentence, f"{B} after {A} {A} {C}.")[0].text == "{y} after {x}."

@@ -149,10 +149,11 @@ def table_one(tree: Tree) -> Grid:
 def _table_note(tree: Tree) -> str:
     settings, speed = tree["about"]["settings"], tree["speed"]
     timed, on = speed["result"], speed["signature"]
+    apart = f" (timed apart: {unlike})" if (unlike := _apart(tree)) else ""
     chooser = next((way["signature"]["how"]["rerank"] for row, way in tree["ways"].items() if "Search" in row), "none")
     return (
         f"Milliseconds: mean ± standard deviation of {timed['texts']} texts, one at a time, text to text, on "
-        f"{on['device']}, {on['dtype']}, CPU threads: {timed['threads']}{_apart(tree)}; speed-up: ratio of mean "
+        f"{on['device']}, {on['dtype']}, CPU threads: {timed['threads']}{apart}; speed-up: ratio of mean "
         f"times to AR b=4 in the same form. Search: {settings['lengths']} lengths × {settings['samples']} latents, "
         f"{settings['steps'][0]} step, chosen by the {chooser}. Length bias: {settings['length_bias']:+.0%} of the "
         "source."
@@ -201,7 +202,8 @@ def _figure(tree: Tree, name: str, path: Path) -> Iterator[Block]:
     """A figure, and under Figure 4 its sentence."""
     title, caption = _CAPTIONS[name]
     if name != "landscape":
-        yield Picture(path, title, caption)
+        apart = _apart(tree) if name in ("tradeoff", "latency") else ""
+        yield Picture(path, title, caption + (f" Timed apart: {apart}." if apart else ""))
         return
     found = tree["landscape"]["result"]
     if "line" in found:
@@ -214,7 +216,7 @@ def _figure(tree: Tree, name: str, path: Path) -> Iterator[Block]:
 
 
 def _apart(tree: Tree) -> str:
-    """How what was timed differs from the rest of the report."""
+    """How what was timed differs from the rest of the report, if it does."""
     about, on = tree["about"], tree["speed"]["signature"]
     bias = on["ways"][-1]["length_bias"]
     unlike = [
@@ -222,7 +224,7 @@ def _apart(tree: Tree) -> str:
         "other texts" if on["text"] != about["text"] else "",
         f"length bias {bias:+.0%}" if bias != about["settings"]["length_bias"] else "",
     ]
-    return f" (timed apart: {', '.join(filter(None, unlike))})" if any(unlike) else ""
+    return ", ".join(filter(None, unlike))
 
 
 def _measured(tree: Tree) -> Iterator[Block]:

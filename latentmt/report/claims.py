@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from latentmt.measure.paper import Entry
 from latentmt.report.document import Grid
-from latentmt.report.tree import Tree, as_ratio, bleu, forms_of, paper_of, signed, speedup
+from latentmt.report.tree import Tree, as_ratio, bleu, forms_of, paper_of, signed, speedup, timed_others
 
 SURE = 0.05
 """The p below which a difference is called one, if its interval leaves out 0 as well."""
@@ -17,7 +16,7 @@ _FEW = 10
 
 def glance(tree: Tree) -> Iterator[list[str]]:
     """The paper's claims, its numbers for them, and ours."""
-    paper, forms = paper_of(tree), forms_of(tree)
+    paper = paper_of(tree)
     compared = {(one["of"], one["against"]): one for one in tree["comparisons"]["result"]}
 
     def difference(of: str, against: str, name: str, wanted: str = "") -> Iterator[list[str]]:
@@ -36,16 +35,18 @@ def glance(tree: Tree) -> Iterator[list[str]]:
     for steps in ("-1", "-4", " Search"):
         yield from difference(f"score{steps}", f"delta{steps}", f"score{steps} over delta{steps}")
     yield from difference("score Search", "score-1", "search gains over one candidate")
-    yield from _speed_claims(paper, forms)
+    yield from _speed_claims(tree)
     yield from _likelihood_claims(tree)
     yield from _token_claims(tree)
 
 
-def _speed_claims(paper: Mapping[str, Entry], forms: Mapping[str, Any]) -> Iterator[list[str]]:
+def _speed_claims(tree: Tree) -> Iterator[list[str]]:
+    paper, forms = paper_of(tree), forms_of(tree)
+    whose = ", of other models" if timed_others(tree) else ""
     for row in ("score-1", "score Search"):
         ours = ", ".join(f"{speedup(times, row)} {form}" for form, times in forms.items() if row in times)
         if ours and "–" not in ours:
-            yield [f"speed-up of {row} over AR b=4", as_ratio(paper[row].speedup), ours, ""]
+            yield [f"speed-up of {row} over AR b=4", as_ratio(paper[row].speedup), ours + whose, ""]
     steps = {
         form: (_step(times, "score"), _step(times, "delta"))
         for form, times in forms.items()
@@ -56,7 +57,7 @@ def _speed_claims(paper: Mapping[str, Entry], forms: Mapping[str, Any]) -> Itera
         theirs = (paper["score-4"].ms - paper["score-1"].ms) / (paper["delta-4"].ms - paper["delta-1"].ms)
         ours = ", ".join(f"{ratio:.2f} {form}" for form, ratio in ratios.items())
         verdict = "at most half" if max(ratios.values()) <= 0.5 else "more than half"
-        yield ["what a score step costs, in delta steps", f"{theirs:.2f}", ours, verdict]
+        yield ["what a score step costs, in delta steps", f"{theirs:.2f}", ours + whose, verdict]
 
 
 def _step(times: Mapping[str, Any], method: str) -> float:

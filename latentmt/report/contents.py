@@ -13,7 +13,7 @@ from latentmt.measure.paper import CITATION
 from latentmt.measure.samples import CHANGED, KEPT
 from latentmt.report.claims import SURE, glance, orderings
 from latentmt.report.document import Block, Code, Grid, Heading, Paragraph, Passage, Picture, Span
-from latentmt.report.tree import Tree, as_ratio, bleu, forms_of, paper_of, rows_of, signed, speedup
+from latentmt.report.tree import Tree, as_ratio, bleu, forms_of, paper_of, rows_of, signed, speedup, timed_others
 
 _BLOCKS = ("L=0", "delta-1", "energy-1", "score-1")
 """Rows of Table 1 that begin a block."""
@@ -149,10 +149,11 @@ def table_one(tree: Tree) -> Grid:
 def _table_note(tree: Tree) -> str:
     settings, speed = tree["about"]["settings"], tree["speed"]
     timed, on = speed["result"], speed["signature"]
+    apart = f" (timed apart: {unlike})" if (unlike := _apart(tree)) else ""
     chooser = next((way["signature"]["how"]["rerank"] for row, way in tree["ways"].items() if "Search" in row), "none")
     return (
         f"Milliseconds: mean ± standard deviation of {timed['texts']} texts, one at a time, text to text, on "
-        f"{on['device']}, {on['dtype']}, CPU threads: {timed['threads']}{_apart(tree)}; speed-up: ratio of mean "
+        f"{on['device']}, {on['dtype']}, CPU threads: {timed['threads']}{apart}; speed-up: ratio of mean "
         f"times to AR b=4 in the same form. Search: {settings['lengths']} lengths × {settings['samples']} latents, "
         f"{settings['steps'][0]} step, chosen by the {chooser}. Length bias: {settings['length_bias']:+.0%} of the "
         "source."
@@ -201,7 +202,8 @@ def _figure(tree: Tree, name: str, path: Path) -> Iterator[Block]:
     """A figure, and under Figure 4 its sentence."""
     title, caption = _CAPTIONS[name]
     if name != "landscape":
-        yield Picture(path, title, caption)
+        apart = _apart(tree) if name in ("tradeoff", "latency") else ""
+        yield Picture(path, title, caption + (f" Timed apart: {apart}." if apart else ""))
         return
     found = tree["landscape"]["result"]
     if "line" in found:
@@ -214,27 +216,24 @@ def _figure(tree: Tree, name: str, path: Path) -> Iterator[Block]:
 
 
 def _apart(tree: Tree) -> str:
-    """How what was timed differs from the rest of the report."""
+    """How what was timed differs from the rest of the report, if it does."""
     about, on = tree["about"], tree["speed"]["signature"]
     bias = on["ways"][-1]["length_bias"]
     unlike = [
-        "other models" if _others(tree) else "",
+        "other models" if timed_others(tree) else "",
         "other texts" if on["text"] != about["text"] else "",
         f"length bias {bias:+.0%}" if bias != about["settings"]["length_bias"] else "",
     ]
-    return f" (timed apart: {', '.join(filter(None, unlike))})" if any(unlike) else ""
-
-
-def _others(tree: Tree) -> dict[str, str]:
-    """The models that were timed, by kind, if they are not those of the report."""
-    timed: dict[str, str] = tree["speed"]["signature"]["models"]
-    return {kind: hash_ for kind, hash_ in timed.items() if tree["about"]["models"].get(kind) != hash_}
+    return ", ".join(filter(None, unlike))
 
 
 def _measured(tree: Tree) -> Iterator[Block]:
+    """The command, or, where no single one made the report, how it was put together: `made`, written by hand."""
     about, settings = tree["about"], tree["about"]["settings"]
     quality = next(iter(tree["ways"].values()))["result"]["quality"]
-    if about.get("command"):
+    if about.get("made"):
+        yield Paragraph(about["made"])
+    elif about.get("command"):
         yield Code(shlex.join(about["command"]))
     rows = [
         ["BLEU lc intl", f"`{quality['bleu_lc_intl']['signature']}`"],
@@ -242,7 +241,7 @@ def _measured(tree: Tree) -> Iterator[Block]:
         ["chrF", f"`{quality['chrf']['signature']}`"],
         ["paired bootstrap", f"`{tree['comparisons']['result'][0]['signature']}`"],
         *([f"model: {kind}", f"`{fingerprint}`"] for kind, fingerprint in about["models"].items()),
-        *([f"timed model: {kind}", f"`{fingerprint}`"] for kind, fingerprint in _others(tree).items()),
+        *([f"timed model: {kind}", f"`{fingerprint}`"] for kind, fingerprint in timed_others(tree).items()),
         *([f"two-number model: {kind}", f"`{fingerprint}`"] for kind, fingerprint in about.get("plane", {}).items()),
         *([f"test file: {name}", f"`{content}`"] for name, content in about["files"].items()),
         ["seed", f"{settings['seed']} (samples of the prior, noise of the estimates)"],
@@ -250,8 +249,8 @@ def _measured(tree: Tree) -> Iterator[Block]:
         ["versions", ", ".join(f"{name} {version}" for name, version in about["versions"].items())],
     ]
     yield Grid(("", ""), rows, words=True)
+    again = "" if about.get("made") else "; running the command again measures only what has changed"
     yield Paragraph(
         "All ways to translate are timed in one process and take turns. Repetitions are removed from what is read, and "
-        "left in where they are counted. `report.json` holds every number with its signature; running the command "
-        "again measures only what has changed."
+        f"left in where they are counted. `report.json` holds every number with its signature{again}."
     )

@@ -26,6 +26,12 @@ def forms_of(tree: Tree) -> dict[str, dict[str, Any]]:
     return forms
 
 
+def timed_others(tree: Tree) -> dict[str, str]:
+    """The models that were timed, by kind, if they are not those of the report."""
+    timed: dict[str, str] = tree["speed"]["signature"]["models"]
+    return {kind: hash_ for kind, hash_ in timed.items() if tree["about"]["models"].get(kind) != hash_}
+
+
 def speedup(times: Mapping[str, Any], row: str) -> str:
     """The ratio of the mean times, as in the paper."""
     if "AR b=4" not in times or row not in times:

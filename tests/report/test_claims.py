@@ -9,12 +9,17 @@ import pytest
 from latentmt.report.claims import glance
 
 
+def speed(means: dict[str, float], model: str = "this") -> dict[str, Any]:
+    speeds = [{"form": "eager", "row": row, "text": {"mean": mean, "std": 0.1}} for row, mean in means.items()]
+    return {"signature": {"models": {"latent": model}}, "result": {"speeds": speeds}}
+
+
 def tree(**parts: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "about": {"paper": "IWSLT'16 De→En"},
+        "about": {"paper": "IWSLT'16 De→En", "models": {"latent": "this"}},
         "ways": {},
         "comparisons": {"result": []},
-        "speed": {"result": {"speeds": []}},
+        "speed": speed({}),
         "likelihood": {},
         "tokens": {},
     }
@@ -76,6 +81,12 @@ def test_repetitions(score: int, delta: int, expected: str) -> None:
 @pytest.mark.parametrize(("score", "expected"), [(0.4, "at most half"), (0.9, "more than half"), (-0.1, None)])
 def test_what_a_step_costs(score: float, expected: str | None) -> None:
     means = {"score-1": 5.0, "score-4": 5.0 + 3 * score, "delta-1": 6.0, "delta-4": 9.0}
-    speeds = [{"form": "eager", "row": row, "text": {"mean": mean, "std": 0.1}} for row, mean in means.items()]
-    rows = {row[0]: row[-1] for row in glance(tree(speed={"result": {"speeds": speeds}}))}
+    rows = {row[0]: row[-1] for row in glance(tree(speed=speed(means)))}
     assert rows.get("what a score step costs, in delta steps") == expected
+
+
+@pytest.mark.parametrize(("model", "expected"), [("this", "10× eager"), ("that", "10× eager, of other models")])
+def test_times_of_other_models_are_said_to_be_theirs(model: str, expected: str) -> None:
+    timed = speed({"AR b=4": 50.0, "score-1": 5.0}, model)
+    rows = {row[0]: row[2] for row in glance(tree(speed=timed))}
+    assert rows["speed-up of score-1 over AR b=4"] == expected

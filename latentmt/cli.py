@@ -114,6 +114,7 @@ RemoveRepeatsOption = Annotated[
     RemoveRepeats | None,
     typer.Option(help="What goes where it is said twice in a row. Default: the model's, or words."),
 ]
+RawOption = Annotated[bool, typer.Option("--raw", help="Let the model write addresses, code, emoji and numbers, too.")]
 BeamOption = Annotated[int | None, typer.Option(help="The teacher's beam, where it translates. Default: 4.")]
 ThreadsOption = Annotated[
     int | None,
@@ -249,6 +250,7 @@ def translate(
     seed: SeedOption = None,
     length_bias: LengthBiasOption = None,
     remove_repeats: RemoveRepeatsOption = None,
+    raw: RawOption = False,
     beam: BeamOption = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
@@ -273,6 +275,7 @@ def translate(
         seed=seed,
         length_bias=length_bias,
         remove_repeats=remove_repeats and remove_repeats.value,
+        verbatim=False if raw else None,
         beam=beam,
     )
     how = translator.how(**choices)
@@ -334,6 +337,7 @@ def evaluate(
     seed: SeedOption = None,
     length_bias: LengthBiasOption = None,
     remove_repeats: RemoveRepeatsOption = None,
+    raw: RawOption = False,
     oracle: Annotated[
         bool, typer.Option("--oracle", help="Also measure the best of several candidates, chosen by the references.")
     ] = False,
@@ -360,6 +364,7 @@ def evaluate(
         seed=seed,
         length_bias=length_bias,
         remove_repeats=remove_repeats and remove_repeats.value,
+        verbatim=False if raw else None,
         oracle=oracle,
         compare=compare and [compare],
     )

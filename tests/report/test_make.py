@@ -84,6 +84,9 @@ def test_the_numbers_are_the_translators(work: Path, tree: dict[str, Any]) -> No
     search = tree["ways"]["score Search"]["signature"]
     assert (search["how"]["lengths"], search["how"]["samples"], search["how"]["rerank"]) == (5, 5, "teacher")
     assert set(search["models"]) == {"latent", "score", "teacher"}
+    removed = {row: part["signature"]["how"]["remove_repeats"] for row, part in tree["ways"].items()}
+    assert {removal for row, removal in removed.items() if not row.startswith("AR")} == {"pieces"}  # as in the paper
+    assert tree["samples"]["signature"]["how"]["remove_repeats"] == "pieces"
     assert set(tree["ways"]["AR b=4"]["signature"]["models"]) == {"teacher"}
     assert set(tree["ways"]["L=0"]["signature"]["models"]) == {"latent"}
     first = tree["comparisons"]["result"][0]

@@ -112,7 +112,26 @@ def test_a_reader_that_leaves_is_no_traceback(tmp_path: Path, recipe: Path) -> N
     assert result.stderr == ""
 
 
-def test_commands_start_without_heavy_imports() -> None:
-    code = "import sys, latentmt.cli; print([m for m in ('torch', 'matplotlib', 'sacrebleu') if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "[]\n"
+HEAVY = "print([m for m in ('torch', 'numpy', 'matplotlib', 'sacrebleu') if m in sys.modules])"
+
+
+def python(code: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_the_package_and_the_commands_help_start_without_heavy_imports() -> None:
+    assert python(f"import sys, latentmt; latentmt.UserError; {HEAVY}") == "[]\n"
+    shown = python(f"import atexit, sys, latentmt.cli; atexit.register(lambda: {HEAVY}); latentmt.cli.main()", "--help")
+    assert "translate" in shown
+    assert shown.endswith("[]\n")
+
+
+def test_public_names_are_there_when_they_are_asked_for() -> None:
+    code = "from latentmt import Translation, Translator, UserError; print(Translator.load('deen').translate('Ja.'))"
+    assert python(code).strip()
+    import latentmt as package
+
+    assert all(getattr(package, name).__name__ == name for name in package.__all__)
+    with pytest.raises(AttributeError, match="'latentmt' has no attribute 'Translater'"):
+        package.Translater  # noqa: B018

@@ -45,6 +45,12 @@ StartOption = Annotated[
     str | None,
     typer.Option(help="Begin with the weights of this model, of its size and tokenizer; to resume, name it again."),
 ]
+ReplaceOption = Annotated[
+    bool,
+    typer.Option(
+        "--replace", help="Replace what is finished with other settings; it is kept aside until the new one is whole."
+    ),
+]
 ModelOption = Annotated[
     str | None,
     typer.Option(
@@ -151,6 +157,7 @@ def prepare(
     work: WorkOption = None,
     tokenizer: TokenizerOption = None,
     set_: SetOption = None,
+    replace: ReplaceOption = False,
 ) -> None:
     """Clean and encode a recipe's text into a corpus on disk."""
     from latentmt.display import output, say
@@ -158,9 +165,8 @@ def prepare(
     from latentmt.pipeline import prepare_corpus
     from latentmt.recipe import load_recipe
 
-    corpus, written = prepare_corpus(
-        load_recipe(recipe, set_ or ()), _data_folder(recipe, data), _work_folder(recipe, work), tokenizer
-    )
+    loaded, folders = load_recipe(recipe, set_ or ()), (_data_folder(recipe, data), _work_folder(recipe, work))
+    corpus, written = prepare_corpus(loaded, *folders, tokenizer, replace=replace)
     if written:
         show_dropped(corpus, output())
     say(f"{corpus.folder}: {'written' if written else 'nothing changed, nothing to do'}")
@@ -176,6 +182,7 @@ def run(
     budget_minutes: BudgetOption = None,
     max_minutes: MaxOption = None,
     tokenizer: TokenizerOption = None,
+    replace: ReplaceOption = False,
 ) -> None:
     """Do what is missing of a recipe, in order: prepare, teacher, distill, latent, score, energy."""
     from latentmt.pipeline import run as run_recipe
@@ -185,7 +192,16 @@ def run(
 
     loaded, folders = load_recipe(recipe, set_ or ()), (_data_folder(recipe, data), _work_folder(recipe, work))
     with joined(device) as ranks, halting(max_minutes) as halt:
-        run_recipe(loaded, *folders, ranks=ranks, halt=halt, budget_minutes=budget_minutes, tokenizer=tokenizer)
+        done = run_recipe(
+            loaded,
+            *folders,
+            ranks=ranks,
+            halt=halt,
+            budget_minutes=budget_minutes,
+            tokenizer=tokenizer,
+            replace=replace,
+        )
+    _leave(done, halt.signal)
 
 
 @app.command()
@@ -198,6 +214,7 @@ def train(
     budget_minutes: BudgetOption = None,
     max_minutes: MaxOption = None,
     start: StartOption = None,
+    replace: ReplaceOption = False,
 ) -> None:
     """Train one stage of a recipe, or go on with it. Started by torchrun, on several processes."""
     from latentmt.pipeline import train_stage
@@ -207,12 +224,26 @@ def train(
 
     loaded, folder = load_recipe(recipe, set_ or ()), _work_folder(recipe, work)
     with joined(device) as ranks, halting(max_minutes) as halt:
-        train_stage(loaded, folder, stage.value, ranks=ranks, halt=halt, budget_minutes=budget_minutes, start=start)
+        done = train_stage(
+            loaded,
+            folder,
+            stage.value,
+            ranks=ranks,
+            halt=halt,
+            budget_minutes=budget_minutes,
+            start=start,
+            replace=replace,
+        )
+    _leave(done, halt.signal)
 
 
 @app.command()
 def distill(
-    recipe: RecipeArgument, work: WorkOption = None, set_: SetOption = None, device: DeviceOption = None
+    recipe: RecipeArgument,
+    work: WorkOption = None,
+    set_: SetOption = None,
+    device: DeviceOption = None,
+    replace: ReplaceOption = False,
 ) -> None:
     """Translate the training sources with the teacher, for the latent model to learn from."""
     from latentmt.pipeline import distill_corpus
@@ -220,7 +251,7 @@ def distill(
     from latentmt.train.ranks import joined
 
     with joined(device) as ranks:
-        distill_corpus(load_recipe(recipe, set_ or ()), _work_folder(recipe, work), ranks)
+        distill_corpus(load_recipe(recipe, set_ or ()), _work_folder(recipe, work), ranks, replace=replace)
 
 
 @app.command()
@@ -598,6 +629,12 @@ def inspect(path: Annotated[Path, typer.Argument(help="A corpus or a model.")]) 
 def _given(**choices: Any) -> dict[str, Any]:
     """The choices that were made; the others are left to whoever has the defaults."""
     return {name: choice for name, choice in choices.items() if choice is not None}
+
+
+def _leave(done: bool, signal: int | None) -> None:
+    """End as a shell expects of a process that was told to, where there is something left to do."""
+    if not done and signal is not None:
+        raise typer.Exit(128 + signal)
 
 
 def _data_folder(recipe: Path, data: Path | None) -> Path:

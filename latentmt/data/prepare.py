@@ -12,10 +12,10 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -59,16 +59,26 @@ class DataConfig(Section):
         return {"dev": self.dev} | ({"test": self.test} if self.test else {})
 
 
-def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | None = None) -> tuple[Corpus, bool]:
+def prepare(
+    config: DataConfig,
+    folder: Path,
+    out: Path,
+    tokenizer: Tokenizer | None = None,
+    make_room: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
+) -> tuple[Corpus, bool]:
     """The corpus of a configuration, written to `out` unless it is there already; and whether it was written.
 
-    Without a tokenizer, one is learnt from the cleaned training text first.
+    Without a tokenizer, one is learnt from the cleaned training text first. `make_room` is called once it is known
+    which corpus is wanted.
     """
     if config.row_width < config.clean.max_length:
         raise UserError(f"row_width {config.row_width} has no room for max_length {config.clean.max_length}")
     texts = [*config.train, *config.held_out().values()]
     sources = {name: sha256(folder / name) for text in texts for name in text.files()}
     fingerprint = _fingerprint(config, sources, tokenizer)
+    given = tokenizer.fingerprint if tokenizer else None
+    settings = {"data": _deciding(config), "files": sources, "tokenizer": given}
+    make_room(fingerprint, settings)
     if corpus := Corpus.existing(out, fingerprint):
         return corpus, False
     if tokenizer is None:
@@ -81,6 +91,7 @@ def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | 
             raise UserError("no training pair is left after cleaning")
         writer.commit(
             fingerprint=fingerprint,
+            settings=settings,
             languages=config.languages,
             rules=(config.source, config.target),
             row_width=config.row_width,
@@ -90,13 +101,17 @@ def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | 
     return Corpus.load(out), True
 
 
-def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokenizer | None) -> str:
+def _deciding(config: DataConfig) -> dict[str, Any]:
     tree = to_tree(config)
     if not config.resample.copies:
         del tree["resample"]  # it decides nothing
+    return tree
+
+
+def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokenizer | None) -> str:
     facts = {
         "format": FORMAT,
-        "config": tree,
+        "config": _deciding(config),
         "sources": sources,
         "tokenizer": tokenizer.fingerprint if tokenizer else None,
     }

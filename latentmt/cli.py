@@ -124,7 +124,7 @@ MethodsOption = Annotated[
 StepsListOption = Annotated[
     list[int] | None, typer.Option(help="Refinement steps; may be given several times. Default: 1 and 4.")
 ]
-JsonFileOption = Annotated[Path | None, typer.Option("--json", help="Write the results to this file, too.")]
+JsonFileOption = Annotated[Path | None, typer.Option("--json", help="Write the results to this file as JSON, too.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -365,8 +365,9 @@ def evaluate(
     """Measure the ways a model can translate on a test set; with several lengths or samples, search too."""
     from latentmt.display import output
     from latentmt.infer.translator import Translator
-    from latentmt.measure.evaluate import EvalSet, Wanted, json_file, show_evaluation, write_evaluation
+    from latentmt.measure.evaluate import EvalSet, Wanted, show_evaluation
     from latentmt.measure.evaluate import evaluate as evaluate_translator
+    from latentmt.measure.results import json_file
     from latentmt.train.ranks import pick_device
 
     choices = _given(
@@ -383,25 +384,27 @@ def evaluate(
     wanted = Wanted(**choices)
     texts, out = EvalSet.read(src, ref), json_ and json_file(json_)
     found = evaluate_translator(Translator.load(model, pick_device(device)), texts, wanted)
-    show_evaluation(found, output())
-    if out:
-        write_evaluation(found, out)
+    show_evaluation(found, output(), out)
 
 
 @app.command()
-def health(recipe: RecipeArgument, work: WorkOption = None, device: DeviceOption = None) -> None:
+def health(
+    recipe: RecipeArgument, work: WorkOption = None, json_: JsonFileOption = None, device: DeviceOption = None
+) -> None:
     """Look at a recipe's latent model after a short run, before a long one: is it worth refining? If not, exit 1."""
     from latentmt.data.corpus import Corpus
     from latentmt.display import output
     from latentmt.infer.translator import Translator
     from latentmt.measure.health import health as checks_of
     from latentmt.measure.health import show_health
+    from latentmt.measure.results import json_file
     from latentmt.recipe import load_recipe
     from latentmt.train.ranks import pick_device
 
     distilled, folder = load_recipe(recipe).distill is not None, _work_folder(recipe, work)
+    out = json_ and json_file(json_)
     translator = Translator.load(folder, pick_device(device))
-    if not show_health(checks_of(translator, Corpus.load(folder / "corpus"), distilled), output()):
+    if not show_health(checks_of(translator, Corpus.load(folder / "corpus"), distilled), output(), out):
         raise typer.Exit(1)
 
 
@@ -428,8 +431,9 @@ def bench(
     """Measure how fast the ways a model can translate are: one text at a time, and many sentences together."""
     from latentmt.display import output
     from latentmt.infer.translator import Translator
-    from latentmt.measure.evaluate import Wanted, json_file
+    from latentmt.measure.evaluate import Wanted
     from latentmt.measure.latency import choose_ways, measure_speed, parse_batches, read_source, show_speed
+    from latentmt.measure.results import json_file
     from latentmt.train.ranks import pick_device
 
     sizes, out = parse_batches(batches), json_ and json_file(json_)
@@ -451,32 +455,26 @@ def samples(
     seed: SeedOption = None,
     count: Annotated[int, typer.Option(min=1, help="How many are shown.")] = 10,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file, too.")] = None,
-    json_: JsonOption = False,
+    json_: JsonFileOption = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
 ) -> None:
     """Translate from samples of the prior, before and after refinement: what has moved and changed, in colours."""
-    import json
-    from dataclasses import asdict
-
     from latentmt.display import output
     from latentmt.infer.translator import Translator
-    from latentmt.measure.evaluate import EvalSet, json_file
+    from latentmt.measure.evaluate import EvalSet
+    from latentmt.measure.results import json_file
     from latentmt.measure.samples import sampled, show_samples, take_samples
     from latentmt.report.make import write_samples
     from latentmt.train.ranks import pick_device
 
-    texts, page = EvalSet.read(src, ref), html and json_file(html)
+    texts, page, out = EvalSet.read(src, ref), html and json_file(html), json_ and json_file(json_)
     translator = Translator.load(model, pick_device(device), threads)
     how = sampled(translator, **_given(method=method and method.value, steps=steps, seed=seed))
     found = take_samples(translator, texts.sources, texts.references, count, how)
     if page:
         write_samples(found, page, how)
-    if json_:
-        for sample in found:
-            print(json.dumps(asdict(sample), ensure_ascii=False))
-    else:
-        show_samples(found, output())
+    show_samples(found, how, output(), out)
 
 
 @app.command()
@@ -509,19 +507,22 @@ def report(
         Path | None,
         typer.Option(help="Time nothing: take the times from this report, of models of the same sizes."),
     ] = None,
+    json_: JsonFileOption = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
 ) -> None:
     """Measure a model as the paper measures its own, what is missing of it, and write it up: HTML and Markdown."""
     from latentmt.display import output
     from latentmt.measure.report import Settings
+    from latentmt.measure.results import json_file
     from latentmt.report.make import find_subject, is_report, make_report, show_report, write_report
     from latentmt.train.ranks import pick_device
 
+    written = json_ and json_file(json_)
     if is_report(what):
         if times:
             raise UserError(f"{what}: is measured already, so --times has nothing to do")
-        show_report(write_report(what), output())
+        show_report(write_report(what), output(), written)
         return
     if times and (timed is not None or compiled):
         raise UserError("--times takes them from a report: leave out --timed and --compiled")
@@ -538,7 +539,7 @@ def report(
         threads=threads,
         command=["latentmt", *sys.argv[1:]],
     )
-    show_report(tree, output())
+    show_report(tree, output(), written)
 
 
 @app.command()
@@ -618,7 +619,9 @@ def release(
 
 
 @app.command()
-def inspect(path: Annotated[Path, typer.Argument(help="A corpus or a model.")]) -> None:
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A corpus, a bundle, a folder of bundles, or an installed model.")],
+) -> None:
     """Show what a corpus or a model is, after checking that its files are whole."""
     from latentmt.display import output
     from latentmt.inspection import show

@@ -8,6 +8,7 @@ several threads at once.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -21,11 +22,12 @@ from latentmt.bundle import Bundle, kinds_in, load_bundle
 from latentmt.config import load as load_config
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import Tokenizer
+from latentmt.device import find_device
 from latentmt.errors import UserError
 from latentmt.infer.alignment import Link, links
 from latentmt.infer.engine import Engine, GoOn, always
 from latentmt.infer.found import Candidate, ranked
-from latentmt.infer.how import METHODS, WAY, How, Method, default_method
+from latentmt.infer.how import METHODS, WAY, How, Method, check_names, default_method
 from latentmt.infer.postprocess import repeatable_pieces
 from latentmt.infer.refine import ADAPTIVE_STEPS
 from latentmt.infer.search import Networks
@@ -105,7 +107,7 @@ class Translator:
         `threads` is how many cores one translation may use, for the whole process; torch's choice if it is None.
         Weights are taken as `dtype`, by default bfloat16 on a GPU and float32 on a CPU. `graphed` is the engine's.
         """
-        folder, device = find_model(name), torch.device(device)
+        folder, device = find_model(name), find_device(device)
         dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
         if threads is not None:
             if not 1 <= threads <= MOST_THREADS:
@@ -158,6 +160,7 @@ class Translator:
         Unless a way is chosen (by method, steps or candidates) it is the model's own, or else one step of the
         best method there is. The model's own is measured as a whole: it is not mixed with a chosen one.
         """
+        check_names(choices)
         default: dict[str, Any] = {"method": default_method(self.methods)}
         if self.own and not WAY & choices.keys():
             default = asdict(self.own)
@@ -298,4 +301,6 @@ class _Sentences:
 
 def _valid(text: str) -> str:
     """The text in which halves of characters have found each other, or are replaced: they cannot be written."""
+    if not isinstance(text, str):
+        raise UserError(f"expected a text, got {reprlib.repr(text)}")
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

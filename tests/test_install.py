@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if "Python :: 3." in name]
 PINS = {
-    canonicalize_name(name): Version(version)
-    for name, version in (line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    canonicalize_name(name): Version(pinned)
+    for name, pinned in (line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
 }
 
 
@@ -36,6 +37,8 @@ def test_extras_are_what_make_test_installs() -> None:
 
 def test_the_pins_resolve_on_the_public_registry(tmp_path: Path) -> None:
     """As pip would install torch on a machine that knows no other registry; of packages only metadata are fetched."""
+    if Version(version("pip")).major < 26:
+        pytest.skip("this pip would download gigabytes; make test installs a newer one")
     try:
         socket.create_connection(("pypi.org", 443), timeout=5).close()
     except OSError as error:

@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 RUN := runs/numbers
 TEXT := $(RUN)/text
 NUMBERS := 'Mein Nachbar hat dreihundertzweiundachtzig graue Stühle gekauft.' \
@@ -23,7 +24,7 @@ demo: .venv/installed
 	@$(BIN)/latentmt translate $(SENTENCES)
 
 # The whole pipeline on a miniature task, from text to a measured model: about seven minutes on two cores.
-train-demo: .venv/installed
+train-demo: .venv/installed-dev
 	$(BIN)/latentmt numbers $(TEXT)
 	$(BIN)/latentmt run recipes/numbers --data $(TEXT)
 	@echo; echo "Translations before refinement (L=0) and after each step along the learned score, and their certainty:"
@@ -35,18 +36,21 @@ train-demo: .venv/installed
 test: lint
 	$(BIN)/python -m pytest
 
-lint: .venv/installed
+lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# torch goes first and pinned: a looser request would pull gigabytes of CUDA.
+# What translates, and nothing more.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[train,serve,plots,export,dev]'
+	$(INSTALL) --editable .
+	touch $@
+
+# What trains, measures, serves and checks, too.
+.venv/installed-dev: .venv/installed
+	$(INSTALL) --editable '.[train,serve,plots,dev]'
 	touch $@
 
 clean:

@@ -92,6 +92,8 @@ class BundleFormat(Section):
     """How many each part has."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Where it came from and how it did: steps, tokens, development scores."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """All that decided it, by the recipe's names."""
     files: dict[str, FileFacts]
 
 
@@ -114,6 +116,7 @@ def save_bundle(
     *,
     latent: str | None = None,
     facts: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
     dtype: torch.dtype | None = None,
 ) -> BundleFormat:
     """Write a bundle beside `folder` and put it there when it is whole. `dtype` stores floats more coarsely."""
@@ -135,6 +138,7 @@ def save_bundle(
             latent=latent,
             parameters=parameters,
             facts=dict(facts or {}),
+            settings=dict(settings or {}),
             files=files,
         )
         write_atomically(beside / "format.json", json.dumps(to_tree(about), indent=2) + "\n")

@@ -45,6 +45,12 @@ StartOption = Annotated[
     str | None,
     typer.Option(help="Begin with the weights of this model, of its size and tokenizer; to resume, name it again."),
 ]
+ReplaceOption = Annotated[
+    bool,
+    typer.Option(
+        "--replace", help="Replace what is finished with other settings; it is kept aside until the new one is whole."
+    ),
+]
 ModelOption = Annotated[
     str | None,
     typer.Option(
@@ -131,7 +137,7 @@ MethodsOption = Annotated[
 StepsListOption = Annotated[
     list[int] | None, typer.Option(help="Refinement steps; may be given several times. Default: 1 and 4.")
 ]
-JsonFileOption = Annotated[Path | None, typer.Option("--json", help="Write the results to this file, too.")]
+JsonFileOption = Annotated[Path | None, typer.Option("--json", help="Write the results to this file as JSON, too.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -164,6 +170,7 @@ def prepare(
     work: WorkOption = None,
     tokenizer: TokenizerOption = None,
     set_: SetOption = None,
+    replace: ReplaceOption = False,
 ) -> None:
     """Clean and encode a recipe's text into a corpus on disk."""
     from latentmt.display import output, say
@@ -171,9 +178,8 @@ def prepare(
     from latentmt.pipeline import prepare_corpus
     from latentmt.recipe import load_recipe
 
-    corpus, written = prepare_corpus(
-        load_recipe(recipe, set_ or ()), _data_folder(recipe, data), _work_folder(recipe, work), tokenizer
-    )
+    loaded, folders = load_recipe(recipe, set_ or ()), (_data_folder(recipe, data), _work_folder(recipe, work))
+    corpus, written = prepare_corpus(loaded, *folders, tokenizer, replace=replace)
     if written:
         show_dropped(corpus, output())
     say(f"{corpus.folder}: {'written' if written else 'nothing changed, nothing to do'}")
@@ -189,6 +195,7 @@ def run(
     budget_minutes: BudgetOption = None,
     max_minutes: MaxOption = None,
     tokenizer: TokenizerOption = None,
+    replace: ReplaceOption = False,
 ) -> None:
     """Do what is missing of a recipe, in order: prepare, teacher, distill, latent, score, energy."""
     from latentmt.pipeline import run as run_recipe
@@ -198,7 +205,16 @@ def run(
 
     loaded, folders = load_recipe(recipe, set_ or ()), (_data_folder(recipe, data), _work_folder(recipe, work))
     with joined(device) as ranks, halting(max_minutes) as halt:
-        run_recipe(loaded, *folders, ranks=ranks, halt=halt, budget_minutes=budget_minutes, tokenizer=tokenizer)
+        done = run_recipe(
+            loaded,
+            *folders,
+            ranks=ranks,
+            halt=halt,
+            budget_minutes=budget_minutes,
+            tokenizer=tokenizer,
+            replace=replace,
+        )
+    _leave(done, halt.signal)
 
 
 @app.command()
@@ -211,6 +227,7 @@ def train(
     budget_minutes: BudgetOption = None,
     max_minutes: MaxOption = None,
     start: StartOption = None,
+    replace: ReplaceOption = False,
 ) -> None:
     """Train one stage of a recipe, or go on with it. Started by torchrun, on several processes."""
     from latentmt.pipeline import train_stage
@@ -220,12 +237,26 @@ def train(
 
     loaded, folder = load_recipe(recipe, set_ or ()), _work_folder(recipe, work)
     with joined(device) as ranks, halting(max_minutes) as halt:
-        train_stage(loaded, folder, stage.value, ranks=ranks, halt=halt, budget_minutes=budget_minutes, start=start)
+        done = train_stage(
+            loaded,
+            folder,
+            stage.value,
+            ranks=ranks,
+            halt=halt,
+            budget_minutes=budget_minutes,
+            start=start,
+            replace=replace,
+        )
+    _leave(done, halt.signal)
 
 
 @app.command()
 def distill(
-    recipe: RecipeArgument, work: WorkOption = None, set_: SetOption = None, device: DeviceOption = None
+    recipe: RecipeArgument,
+    work: WorkOption = None,
+    set_: SetOption = None,
+    device: DeviceOption = None,
+    replace: ReplaceOption = False,
 ) -> None:
     """Translate the training sources with the teacher, for the latent model to learn from."""
     from latentmt.pipeline import distill_corpus
@@ -233,7 +264,7 @@ def distill(
     from latentmt.train.ranks import joined
 
     with joined(device) as ranks:
-        distill_corpus(load_recipe(recipe, set_ or ()), _work_folder(recipe, work), ranks)
+        distill_corpus(load_recipe(recipe, set_ or ()), _work_folder(recipe, work), ranks, replace=replace)
 
 
 @app.command()
@@ -351,8 +382,9 @@ def evaluate(
     """Measure the ways a model can translate on a test set; with several lengths or samples, search too."""
     from latentmt.display import output
     from latentmt.infer.translator import Translator
-    from latentmt.measure.evaluate import EvalSet, Wanted, json_file, show_evaluation, write_evaluation
+    from latentmt.measure.evaluate import EvalSet, Wanted, show_evaluation
     from latentmt.measure.evaluate import evaluate as evaluate_translator
+    from latentmt.measure.results import json_file
     from latentmt.train.ranks import pick_device
 
     choices = _given(
@@ -371,25 +403,27 @@ def evaluate(
     wanted = Wanted(**choices)
     texts, out = EvalSet.read(src, ref), json_ and json_file(json_)
     found = evaluate_translator(Translator.load(model, pick_device(device)), texts, wanted)
-    show_evaluation(found, output())
-    if out:
-        write_evaluation(found, out)
+    show_evaluation(found, output(), out)
 
 
 @app.command()
-def health(recipe: RecipeArgument, work: WorkOption = None, device: DeviceOption = None) -> None:
+def health(
+    recipe: RecipeArgument, work: WorkOption = None, json_: JsonFileOption = None, device: DeviceOption = None
+) -> None:
     """Look at a recipe's latent model after a short run, before a long one: is it worth refining? If not, exit 1."""
     from latentmt.data.corpus import Corpus
     from latentmt.display import output
     from latentmt.infer.translator import Translator
     from latentmt.measure.health import health as checks_of
     from latentmt.measure.health import show_health
+    from latentmt.measure.results import json_file
     from latentmt.recipe import load_recipe
     from latentmt.train.ranks import pick_device
 
     distilled, folder = load_recipe(recipe).distill is not None, _work_folder(recipe, work)
+    out = json_ and json_file(json_)
     translator = Translator.load(folder, pick_device(device))
-    if not show_health(checks_of(translator, Corpus.load(folder / "corpus"), distilled), output()):
+    if not show_health(checks_of(translator, Corpus.load(folder / "corpus"), distilled), output(), out):
         raise typer.Exit(1)
 
 
@@ -416,8 +450,9 @@ def bench(
     """Measure how fast the ways a model can translate are: one text at a time, and many sentences together."""
     from latentmt.display import output
     from latentmt.infer.translator import Translator
-    from latentmt.measure.evaluate import Wanted, json_file
+    from latentmt.measure.evaluate import Wanted
     from latentmt.measure.latency import choose_ways, measure_speed, parse_batches, read_source, show_speed
+    from latentmt.measure.results import json_file
     from latentmt.train.ranks import pick_device
 
     sizes, out = parse_batches(batches), json_ and json_file(json_)
@@ -439,32 +474,26 @@ def samples(
     seed: SeedOption = None,
     count: Annotated[int, typer.Option(min=1, help="How many are shown.")] = 10,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file, too.")] = None,
-    json_: JsonOption = False,
+    json_: JsonFileOption = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
 ) -> None:
     """Translate from samples of the prior, before and after refinement: what has moved and changed, in colours."""
-    import json
-    from dataclasses import asdict
-
     from latentmt.display import output
     from latentmt.infer.translator import Translator
-    from latentmt.measure.evaluate import EvalSet, json_file
+    from latentmt.measure.evaluate import EvalSet
+    from latentmt.measure.results import json_file
     from latentmt.measure.samples import sampled, show_samples, take_samples
     from latentmt.report.make import write_samples
     from latentmt.train.ranks import pick_device
 
-    texts, page = EvalSet.read(src, ref), html and json_file(html)
+    texts, page, out = EvalSet.read(src, ref), html and json_file(html), json_ and json_file(json_)
     translator = Translator.load(model, pick_device(device), threads)
     how = sampled(translator, **_given(method=method and method.value, steps=steps, seed=seed))
     found = take_samples(translator, texts.sources, texts.references, count, how)
     if page:
         write_samples(found, page, how)
-    if json_:
-        for sample in found:
-            print(json.dumps(asdict(sample), ensure_ascii=False))
-    else:
-        show_samples(found, output())
+    show_samples(found, how, output(), out)
 
 
 @app.command()
@@ -497,19 +526,22 @@ def report(
         Path | None,
         typer.Option(help="Time nothing: take the times from this report, of models of the same sizes."),
     ] = None,
+    json_: JsonFileOption = None,
     device: DeviceOption = None,
     threads: ThreadsOption = None,
 ) -> None:
     """Measure a model as the paper measures its own, what is missing of it, and write it up: HTML and Markdown."""
     from latentmt.display import output
     from latentmt.measure.report import Settings
+    from latentmt.measure.results import json_file
     from latentmt.report.make import find_subject, is_report, make_report, show_report, write_report
     from latentmt.train.ranks import pick_device
 
+    written = json_ and json_file(json_)
     if is_report(what):
         if times:
             raise UserError(f"{what}: is measured already, so --times has nothing to do")
-        show_report(write_report(what), output())
+        show_report(write_report(what), output(), written)
         return
     if times and (timed is not None or compiled):
         raise UserError("--times takes them from a report: leave out --timed and --compiled")
@@ -526,7 +558,7 @@ def report(
         threads=threads,
         command=["latentmt", *sys.argv[1:]],
     )
-    show_report(tree, output())
+    show_report(tree, output(), written)
 
 
 @app.command()
@@ -606,7 +638,9 @@ def release(
 
 
 @app.command()
-def inspect(path: Annotated[Path, typer.Argument(help="A corpus or a model.")]) -> None:
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A corpus, a bundle, a folder of bundles, or an installed model.")],
+) -> None:
     """Show what a corpus or a model is, after checking that its files are whole."""
     from latentmt.display import output
     from latentmt.inspection import show
@@ -617,6 +651,12 @@ def inspect(path: Annotated[Path, typer.Argument(help="A corpus or a model.")]) 
 def _given(**choices: Any) -> dict[str, Any]:
     """The choices that were made; the others are left to whoever has the defaults."""
     return {name: choice for name, choice in choices.items() if choice is not None}
+
+
+def _leave(done: bool, signal: int | None) -> None:
+    """End as a shell expects of a process that was told to, where there is something left to do."""
+    if not done and signal is not None:
+        raise typer.Exit(128 + signal)
 
 
 def _data_folder(recipe: Path, data: Path | None) -> Path:

@@ -119,9 +119,11 @@ def _override(tree: dict[str, Any], override: str) -> None:
     if not equals or not all(path):
         raise UserError(f"--set {override}: expected section.key=value")
     for depth, key in enumerate(path[:-1]):
-        tree = tree.setdefault(key, {})
-        if not isinstance(tree, dict):
+        below = tree.get(key, {})
+        if not isinstance(below, dict):
             raise UserError(f"--set {override}: {'.'.join(path[: depth + 1])} is a value, not a section")
+        tree[key] = dict(below)  # a copy: an alias elsewhere in the file keeps what it had
+        tree = tree[key]
     tree[path[-1]] = _parse(value, f"--set {override}")
 
 

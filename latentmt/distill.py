@@ -18,10 +18,10 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -128,30 +128,34 @@ def distill(
     rank: int = 0,
     ranks: int = 1,
     barrier: Callable[[], object] = lambda: None,
+    make_room: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
 ) -> tuple[Corpus, DistillFacts]:
     """The corpus with distilled targets, written to `out` unless it is there already; and what came of it.
 
     Every rank calls this with the same arguments but its own `rank`; `barrier` returns when all ranks have called
-    it. Training pairs stay in their order, held-out splits are copied.
+    it. Training pairs stay in their order, held-out splits are copied. `make_room` is called once it is known which
+    corpus is wanted.
     """
     if out.resolve() == corpus.folder.resolve():
         raise UserError(f"{out}: the distilled corpus needs a folder of its own")
     pieces = len(teacher.embedding.weight)
     if pieces != corpus.manifest.vocabulary:
         raise UserError(f"{corpus.folder}: has {corpus.manifest.vocabulary} pieces, the teacher knows {pieces}")
+    settings = {"distill": _deciding(config), "corpus": corpus.manifest.fingerprint, "teacher": teacher_hash}
     fingerprint = _fingerprint(corpus, teacher_hash, config)
+    make_room(fingerprint, settings)
     distilled = Corpus.existing(out, fingerprint)
     translated = 0
     if distilled is None:
         sources = _Sources(corpus)
-        parts = _Parts(out / "parts", fingerprint, _plan(sources, config))
+        parts = _Parts(out / "parts", f"{fingerprint} by {config.part_batches}", _plan(sources, config))
         todo = [number for number in range(rank, len(parts), ranks) if parts.read(number) is None]
         if todo:
             search = _Search(teacher, sources, corpus.manifest.row_width, config, torch.device(device))
             translated = _translate(search, parts, todo, show=rank == 0)
         barrier()
         if rank == 0:
-            _assemble(corpus, sources, teacher_hash, out, parts)
+            _assemble(corpus, sources, out, parts, fingerprint, settings)
         barrier()
         distilled = Corpus.load(out)
     if rank == 0:
@@ -192,7 +196,7 @@ class _Parts:
     def __init__(self, folder: Path, fingerprint: str, plan: list[_Batches]) -> None:
         self.folder = make_folder(folder)
         self.fingerprint = fingerprint
-        """Of the corpus they are for; it is in every file."""
+        """Of the corpus they are for, and how it is cut into them; it is in every file."""
         self.plan = plan
         """Which sentences each part holds, batch by batch."""
 
@@ -234,7 +238,9 @@ def _translate(search: _Search, parts: _Parts, todo: list[int], show: bool) -> i
     return total
 
 
-def _assemble(corpus: Corpus, sources: _Sources, teacher_hash: str, out: Path, parts: _Parts) -> None:
+def _assemble(
+    corpus: Corpus, sources: _Sources, out: Path, parts: _Parts, fingerprint: str, settings: Mapping[str, Any]
+) -> None:
     """Put the parts together: the corpus with other targets, and pairs of what had none."""
     manifest, split, translations = corpus.manifest, corpus.split("train"), _translations(parts, sources)
     with CorpusWriter(out, corpus.tokenizer) as writer:
@@ -261,11 +267,12 @@ def _assemble(corpus: Corpus, sources: _Sources, teacher_hash: str, out: Path, p
             for side, file in zip(SIDES, writer.text(name), strict=True):
                 file.write((corpus.folder / manifest.data / f"{name}.{side}.txt").read_bytes())
         writer.commit(
-            fingerprint=parts.fingerprint,
+            fingerprint=fingerprint,
+            settings=settings,
             languages=manifest.languages,
             rules=manifest.rules,
             row_width=manifest.row_width,
-            sources=manifest.sources | {"teacher": teacher_hash},
+            sources=manifest.sources | {"teacher": settings["teacher"]},
             splits=splits,
         )
 
@@ -306,11 +313,15 @@ def _plan(sources: _Sources, config: DistillConfig) -> list[_Batches]:
     return [batches[start : start + config.part_batches] for start in range(0, len(batches), config.part_batches)]
 
 
+def _deciding(config: DistillConfig) -> dict[str, Any]:
+    return to_tree(replace(config, part_batches=1))  # how much is written at a time decides nothing
+
+
 def _fingerprint(corpus: Corpus, teacher_hash: str, config: DistillConfig) -> str:
     facts = {
         "distilled": FORMAT,
         "corpus": corpus.manifest.fingerprint,
         "teacher": teacher_hash,
-        "config": to_tree(config),
+        "config": _deciding(config),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

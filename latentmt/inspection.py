@@ -14,19 +14,22 @@ from latentmt.data.corpus import Corpus, Split
 from latentmt.data.pack import pack
 from latentmt.display import table
 from latentmt.errors import UserError
-from latentmt.installed import installed
+from latentmt.installed import find_model, installed
 
 _PACKING_SEED = 0  # which pairs share a row changes no number shown here
 
 
 def show(path: Path, console: Console) -> None:
-    """Print what there is at `path`."""
+    """Print what there is at `path`: a corpus, a bundle, a folder of bundles, or the name of an installed model."""
     if (path / "format.json").exists():
         _show_bundle(load_bundle(path), console)
     elif (path / "manifest.json").exists():
         corpus = Corpus.load(path)
         corpus.verify()
         _show_corpus(corpus, console)
+    elif kinds := kinds_in(folder := find_model(path)):
+        for kind in kinds:
+            _show_bundle(load_bundle(folder / kind), console)
     else:
         raise UserError(f"{path}: neither a corpus (manifest.json) nor a model (format.json)")
 

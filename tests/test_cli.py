@@ -4,9 +4,17 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
+
+from latentmt.bundle import read_format
+from latentmt.errors import UserError
+from latentmt.infer.how import How
+from latentmt.infer.translator import Translator
+from latentmt.installed import PRETRAINED
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "tests" / "fixtures" / "tatoeba"
@@ -76,8 +84,8 @@ def test_mistakes_are_one_line(tmp_path: Path, recipe: Path) -> None:
 
 
 def test_devices_that_are_not_there(tmp_path: Path, recipe: Path) -> None:
-    assert "--device tpu: expected cpu, cuda or cuda:<number>" in refused("run", recipe, "--device", "tpu")
-    assert "--device cuda:99: this machine has" in refused("run", recipe, "--device", "cuda:99")
+    assert "device tpu: expected cpu, cuda or cuda:<number>" in refused("run", recipe, "--device", "tpu")
+    assert "device cuda:99: this machine has" in refused("run", recipe, "--device", "cuda:99")
 
 
 def test_names_on_the_command_line_are_the_packages_own() -> None:
@@ -112,7 +120,70 @@ def test_a_reader_that_leaves_is_no_traceback(tmp_path: Path, recipe: Path) -> N
     assert result.stderr == ""
 
 
-def test_commands_start_without_heavy_imports() -> None:
-    code = "import sys, latentmt.cli; print([m for m in ('torch', 'matplotlib', 'sacrebleu') if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout == "[]\n"
+HEAVY = "print([m for m in ('torch', 'numpy', 'matplotlib', 'sacrebleu') if m in sys.modules])"
+
+
+def python(code: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_the_package_and_the_commands_help_start_without_heavy_imports() -> None:
+    assert python(f"import sys, latentmt; latentmt.UserError; {HEAVY}") == "[]\n"
+    shown = python(f"import atexit, sys, latentmt.cli; atexit.register(lambda: {HEAVY}); latentmt.cli.main()", "--help")
+    assert "translate" in shown
+    assert shown.endswith("[]\n")
+
+
+MISTAKES = """
+import torch
+from latentmt import Translator, UserError
+loaded = Translator.load("deen", device=torch.device("cpu"))
+for mistake in (
+    lambda: Translator.load("deen", device="cuda:99"),
+    lambda: Translator.load("deen", device="gpu"),
+    lambda: loaded.translate(["a", None]),
+    lambda: loaded.translate("x", stepz=3),
+    lambda: loaded.translate("x", colour="red"),
+    lambda: loaded.translate("x", length_bias="a"),
+):
+    try:
+        mistake()
+    except UserError as error:
+        print(error)
+"""
+
+
+def test_mistakes_in_python_are_one_line_too() -> None:
+    there = torch.cuda.device_count()
+    names = ", ".join(field.name for field in fields(How))
+    assert python(MISTAKES).splitlines() == [
+        f"device cuda:99: this machine has {there} GPUs that torch can use",
+        "device gpu: expected cpu, cuda or cuda:<number>",
+        "expected a text, got None",
+        "unknown choice stepz (did you mean steps?)",
+        f"unknown choice colour (there are {names})",
+        "length_bias a: expected -0.9 to 5",
+    ]
+    if not there:
+        with pytest.raises(UserError, match="device cuda: this machine has 0 GPUs"):
+            Translator.load("deen", device="cuda")
+
+
+def test_a_model_is_inspected_by_its_name_or_folder(tmp_path: Path) -> None:
+    by_name = latentmt("inspect", "deen")
+    assert by_name.returncode == 0, by_name.stderr
+    for kind in ("latent", "score", "teacher"):
+        assert f"{kind} {read_format(PRETRAINED / 'deen' / kind).fingerprint[:12]}, format" in by_name.stdout
+    assert latentmt("inspect", PRETRAINED / "deen").stdout == by_name.stdout
+    assert "nowhere: neither a folder nor the name of a model (installed: deen)" in refused("inspect", "nowhere")
+
+
+def test_public_names_are_there_when_they_are_asked_for() -> None:
+    code = "from latentmt import Translation, Translator, UserError; print(Translator.load('deen').translate('Ja.'))"
+    assert python(code).strip()
+    import latentmt as package
+
+    assert all(getattr(package, name).__name__ == name for name in package.__all__)
+    with pytest.raises(AttributeError, match="'latentmt' has no attribute 'Translater'"):
+        package.Translater  # noqa: B018

@@ -87,6 +87,11 @@ def test_overrides(tmp_path: Path) -> None:
     assert "name is a value, not a section" in complaint(tmp_path, "name: x", "name.size=3")
 
 
+def test_an_override_leaves_aliases_alone(tmp_path: Path) -> None:
+    got = loaded(tmp_path, "{name: x, several: [&same {size: 2}], inner: *same}", "inner.size=7")
+    assert (got.inner.size, got.several[0].size) == (7, 2)
+
+
 def test_missing_and_undecodable_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothing\.yaml: no such file"):
         load(tmp_path / "nothing.yaml", Outer)

@@ -90,18 +90,10 @@ def test_from_text_to_measured_translations(tmp_path: Path) -> None:
         assert message in done.stderr.decode()
 
     # A corpus with other pieces is not fed to models that learnt these.
-    latentmt(
-        "prepare",
-        recipe,
-        "--data",
-        text,
-        "--work",
-        work,
-        "--set",
-        "data.tokenizer.seed=2",
-        "--set",
-        "data.tokenizer.sample=1000",
-    )
+    pieces = ("--set", "data.tokenizer.seed=2", "--set", "data.tokenizer.sample=1000")
+    latentmt("prepare", recipe, "--data", text, "--work", work, *pieces, "--replace")
+    for stage in ("teacher", "latent"):
+        (work / "replaced" / "1" / stage).rename(work / stage)
     for command in (
         ("distill", recipe, "--work", work),
         ("train", recipe, "--work", work, "--stage", "score", "--set", "distill=null"),

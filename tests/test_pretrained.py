@@ -97,12 +97,14 @@ def test_a_word_is_not_said_twice(deen: Translator) -> None:
 
 
 def test_something_is_said_if_any_candidate_says_something(deen: Translator) -> None:
-    assert deen.translate("!", method="score", lengths=5, rerank="elbo") == "."
-    assert all(deen.translate(["!", "?", "...", "Ja"], method=method) for method in ("prior", "delta", "score"))
+    assert deen.translate("!", method="score", lengths=5, rerank="elbo") == "!"
+    assert deen.translate("!", method="score", lengths=5, rerank="elbo", verbatim=False) == "."
+    for method in ("prior", "delta", "score"):
+        assert all(deen.translate(["!", "?", "...", "Ja"], method=method, verbatim=False))
 
 
 def test_half_a_character_is_not_shown(deen: Translator) -> None:
-    how = deen.how(method="score", lengths=5, rerank="elbo")
+    how = deen.how(method="score", lengths=5, rerank="elbo", verbatim=False)
     texts = ["Gyöngyösi sprach mit Herrn Łukaszenko", "Guten Morgen 🌞 und gute Nacht 🌙", "Danke 👍🏽"]
     found = [text for some in deen.alternatives(texts, how, 5) for text in some]
     assert "Gyöngyösi to Mr Łukaszenko" in found  # it used to be "Ł\ufffdukaszenko"
@@ -146,3 +148,36 @@ def test_the_first_command_translates_from_any_folder(tmp_path: Path) -> None:
     # The hook that checks shapes in tests is this process's alone; a user has none.
     done = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (expected + "\n", "")
+
+
+def test_what_needs_no_translation_comes_back_as_it_was(deen: Translator) -> None:
+    text = "Besuchen Sie https://www.beispiel.de/pfad?x=1 oder schreiben Sie an max@web.de 😀"
+    translation = deen.translate(text)
+    assert all(span in translation for span in ("https://www.beispiel.de/pfad?x=1", " or write to max@web.de 😀"))
+    for span in (
+        "+49 30 123456",
+        "`a_b`",
+        "/usr/local/bin",
+        "{name}",
+        "%s",
+        "<x/>",
+        "DE89 3704 0044 0532 0130 00",
+        "👍🏽",
+    ):
+        assert deen.translate(f"Ich habe {span} gestern gelesen.").count(span) == 1
+    assert deen.translate("Klicken Sie auf <b>Hilfe</b>.").count("<b>") == 1
+    assert deen.translate("12:30 – 14:00") == "12:30 – 14:00"
+
+
+def test_numbers_keep_their_digits_and_are_written_as_in_english(deen: Translator) -> None:
+    assert deen.translate("Der Preis beträgt 1.500 Euro.") == "The price is EUR 1,500."
+    assert "3.14159" in deen.translate("Die Zahl 3,14159 ist pi.")
+    assert "10,000" in deen.translate("Es kostet 10.000 Euro.")
+    assert {"24", "12", "2023"} <= set(deen.translate("Am 24.12.2023 treffen wir uns.").replace(".", " ").split())
+
+
+def test_alternatives_begin_with_the_translation(deen: Translator) -> None:
+    text = "Sie schulden mir {n} und 4.711,08 Euro, sagte www.a.de."
+    found = deen.alternatives([text], deen.how(), 2)[0]
+    assert found[0] == deen.translate(text)
+    assert all("{n}" in one and "www.a.de" in one and "4,711.08" in one for one in found)

@@ -234,7 +234,7 @@ def called(monkeypatch: pytest.MonkeyPatch, model: Path, *arguments: object) -> 
         ),
         (("--length-bias", "nan"), "length_bias nan: expected -0.9 to 5"),
         (("--threads", 0), "threads 0: expected 1 to 1024"),
-        (("--device", "tpu"), "--device tpu: expected cpu, cuda or cuda:<number>"),
+        (("--device", "tpu"), "device tpu: expected cpu, cuda or cuda:<number>"),
         (("--input", "lines.txt"), "--input: there are sentences on the command line already"),
     ],
 )

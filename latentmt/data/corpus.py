@@ -17,11 +17,11 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from jaxtyping import Int, Integer, UInt
@@ -80,6 +80,8 @@ class Manifest(Section):
     """The version of latentmt that wrote it."""
     fingerprint: str
     """A hash of everything that determines the corpus: configuration, source files, tokenizer, format."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The same for people, by the recipe's names."""
     data: str
     """The name of the folder that holds the data; never used twice, so old and new can stand side by side."""
     languages: tuple[str, str]
@@ -265,6 +267,7 @@ class CorpusWriter:
         self,
         *,
         fingerprint: str,
+        settings: Mapping[str, Any],
         languages: tuple[str, str],
         rules: tuple[TextRules, TextRules],
         row_width: int,
@@ -277,6 +280,7 @@ class CorpusWriter:
             sync(path)
         manifest = Manifest(
             fingerprint=fingerprint,
+            settings=dict(settings),
             data=self._data.name,
             languages=languages,
             rules=rules,

@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -63,10 +63,17 @@ class DataConfig(Section):
         return {"dev": self.dev} | ({"test": self.test} if self.test else {})
 
 
-def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | None = None) -> tuple[Corpus, bool]:
+def prepare(
+    config: DataConfig,
+    folder: Path,
+    out: Path,
+    tokenizer: Tokenizer | None = None,
+    make_room: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
+) -> tuple[Corpus, bool]:
     """The corpus of a configuration, written to `out` unless it is there already; and whether it was written.
 
-    Without a tokenizer, one is learnt from the cleaned training text first.
+    Without a tokenizer, one is learnt from the cleaned training text first. `make_room` is called once it is known
+    which corpus is wanted.
     """
     if config.row_width < config.clean.max_length:
         raise UserError(f"row_width {config.row_width} has no room for max_length {config.clean.max_length}")
@@ -74,6 +81,9 @@ def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | 
     files = [name for text in texts for name in text.files()] + list(config.monolingual)
     sources = {name: sha256(folder / name) for name in files}
     fingerprint = _fingerprint(config, sources, tokenizer)
+    given = tokenizer.fingerprint if tokenizer else None
+    settings = {"data": _deciding(config), "files": sources, "tokenizer": given}
+    make_room(fingerprint, settings)
     if corpus := Corpus.existing(out, fingerprint):
         return corpus, False
     if tokenizer is None:
@@ -88,6 +98,7 @@ def prepare(config: DataConfig, folder: Path, out: Path, tokenizer: Tokenizer | 
             splits[MONOLINGUAL] = _write_monolingual(config, folder, tokenizer, writer.split(MONOLINGUAL))
         writer.commit(
             fingerprint=fingerprint,
+            settings=settings,
             languages=config.languages,
             rules=(config.source, config.target),
             row_width=config.row_width,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -71,7 +72,7 @@ class How(Section):
                 raise UserError(f"{name} {getattr(self, name)!r}: expected a whole number")
             if not least <= getattr(self, name) <= most:
                 raise UserError(f"{name} {getattr(self, name)}: expected {least} to {most}")
-        if not -0.9 <= self.length_bias <= 5:
+        if not isinstance(self.length_bias, int | float) or not -0.9 <= self.length_bias <= 5:
             raise UserError(f"length_bias {self.length_bias}: expected -0.9 to 5")
         if self.method == "teacher":
             if self.candidates > 1 or self.rerank != "none":
@@ -100,6 +101,16 @@ class How(Section):
         name += f" length {100 * self.length_bias:+g}%" if self.length_bias else ""
         name += {"words": "", "pieces": " no repeated pieces", "none": " with repeats"}[self.remove_repeats]
         return name if self.verbatim else f"{name} raw"
+
+
+def check_names(choices: Iterable[str]) -> None:
+    """Refuse a choice that there is not."""
+    known = [field.name for field in fields(How)]
+    for name in choices:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            raise UserError(f"unknown choice {name} ({meant})")
 
 
 def default_method(methods: Sequence[Method]) -> Method:

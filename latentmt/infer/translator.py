@@ -8,6 +8,7 @@ several threads at once.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -20,11 +21,12 @@ from latentmt.bundle import Bundle, kinds_in, load_bundle
 from latentmt.config import load as load_config
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import Tokenizer
+from latentmt.device import find_device
 from latentmt.errors import UserError
 from latentmt.infer.alignment import Link, links
 from latentmt.infer.engine import Engine, GoOn, always
 from latentmt.infer.found import Candidate, ranked
-from latentmt.infer.how import METHODS, WAY, How, Method, default_method
+from latentmt.infer.how import METHODS, WAY, How, Method, check_names, default_method
 from latentmt.infer.passages import Done, Part, Passage
 from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.refine import ADAPTIVE_STEPS
@@ -111,7 +113,7 @@ class Translator:
         them wait long.
         Weights are taken as `dtype`, by default bfloat16 on a GPU and float32 on a CPU. `graphed` is the engine's.
         """
-        folder, device = find_model(name), torch.device(device)
+        folder, device = find_model(name), find_device(device)
         dtype = dtype or (torch.bfloat16 if device.type == "cuda" else torch.float32)
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             raise UserError(f"threads {threads}: expected 1 to {MOST_THREADS}")
@@ -166,6 +168,7 @@ class Translator:
         Unless a way is chosen (by method, steps or candidates) it is the model's own, or else one step of the
         best method there is. The model's own is measured as a whole: it is not mixed with a chosen one.
         """
+        check_names(choices)
         default: dict[str, Any] = {"method": default_method(self.methods)}
         if self.own and not WAY & choices.keys():
             default = asdict(self.own)
@@ -230,7 +233,7 @@ class Translator:
         """
         cut = [self._cut(text, how.verbatim) for text in texts]
         searched = iter(self.engine.all([part.ids for one in cut for part in one.asked], how, go_on))
-        return [self._ranked(one, [next(searched) for _ in one.asked], most) for one in cut]
+        return [self._ranked(one, [next(searched) for _ in one.asked], most, how, go_on) for one in cut]
 
     def trace(self, text: str, **choices: Any) -> list[SentenceTrace]:
         """Every step of every sentence of a text, with the latent model."""
@@ -276,17 +279,23 @@ class Translator:
 
     def _best(self, parts: Sequence[Part], how: How, go_on: GoOn) -> list[Done]:
         """The translations that are kept, with all that is repeated verbatim in its place."""
-        done = self._done(parts, how, go_on)
-        if again := [number for number, one in enumerate(done) if one.lost and self.languages]:
-            masked = [self._verbatim.without_numbers(parts[number].sentence) for number in again]
-            shown = [Part(sentence, self._encode(sentence.shown.text)) for sentence in masked]
-            for number, other in zip(again, self._done(shown, how, go_on), strict=True):
-                if len(other.lost) < len(done[number].lost):
-                    done[number] = other
+        return self._completed(self._tried_again(self._done(parts, how, go_on), how, go_on), go_on)
+
+    def _tried_again(self, done: list[Done], how: How, go_on: GoOn) -> list[Done]:
+        """Where something is lost, the translation in which the numbers have stand-ins, too, if less is lost there."""
+        again = [number for number, one in enumerate(done) if one.lost and self.languages]
+        if not again:
+            return done
+        masked = [self._verbatim.without_numbers(done[number].part.sentence) for number in again]
+        shown = [Part(sentence, self._encode(sentence.shown.text)) for sentence in masked]
+        better = dict(zip(again, self._done(shown, how, go_on), strict=True))
+        return [min(one, better.get(number, one), key=lambda each: len(each.lost)) for number, one in enumerate(done)]
+
+    def _completed(self, done: list[Done], go_on: GoOn) -> list[Done]:
+        """The same with what is still lost put where it belongs."""
         short = [number for number, one in enumerate(done) if one.lost]
-        for number, some in zip(short, self._links([done[number] for number in short], go_on), strict=True):
-            done[number] = done[number].completed(some)
-        return done
+        links = dict(zip(short, self._links([done[number] for number in short], go_on), strict=True)) if short else {}
+        return [one.completed(links[number]) if number in links else one for number, one in enumerate(done)]
 
     def _done(self, parts: Sequence[Part], how: How, go_on: GoOn) -> list[Done]:
         found = self.engine.best([part.ids for part in parts], how, go_on)
@@ -306,14 +315,17 @@ class Translator:
             text.joined([one.text for one in done]), [id_ for one in done for id_ in one.candidate.decoded]
         )
 
-    def _ranked(self, text: Passage, found: list[tuple[list[Candidate], int]], most: int) -> list[str]:
+    def _ranked(
+        self, text: Passage, found: list[tuple[list[Candidate], int]], most: int, how: How, go_on: GoOn
+    ) -> list[str]:
         each = [ranked(candidates, best) for candidates, best in found]
-        count = min(most, max(map(len, each), default=1))
-        chosen = [[some[min(number, len(some) - 1)] for some in each] for number in range(count)]
-        texts = [
-            text.joined([Done.of(part, one, self._text(one)).text for part, one in zip(text.asked, some, strict=True)])
-            for some in chosen
-        ]
+        texts = []
+        for number in range(min(most, max(map(len, each), default=1))):
+            chosen = [some[min(number, len(some) - 1)] for some in each]
+            done = [Done.of(part, one, self._text(one)) for part, one in zip(text.asked, chosen, strict=True)]
+            if number == 0:  # as it is translated without alternatives
+                done = self._tried_again(done, how, go_on)
+            texts.append(text.joined([one.text for one in self._completed(done, go_on)]))
         return list(dict.fromkeys(texts))
 
     def _linked(self, text: Passage, done: Sequence[tuple[Done, list[Link]]]) -> Aligned:
@@ -332,4 +344,6 @@ class Translator:
 
 def _valid(text: str) -> str:
     """The text in which halves of characters have found each other, or are replaced: they cannot be written."""
+    if not isinstance(text, str):
+        raise UserError(f"expected a text, got {reprlib.repr(text)}")
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -5,7 +5,6 @@ What a number means is `quality`'s business, `oracle`'s and `bootstrap`'s; how a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,13 +15,14 @@ from rich.console import Console
 from latentmt.data.text import all_text, read_lines
 from latentmt.display import Counting, table
 from latentmt.errors import UserError
-from latentmt.files import make_folder, sha256, write_atomically
+from latentmt.files import sha256
 from latentmt.infer.how import How, Method, RemoveRepeats, Rerank
 from latentmt.infer.translator import Translation, Translator
 from latentmt.measure.bootstrap import Comparison, paired_bootstrap
 from latentmt.measure.machine import machine
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import Quality, measure, require_sacrebleu
+from latentmt.measure.results import write_result
 
 T = TypeVar("T")
 
@@ -243,8 +243,8 @@ def _facts(translator: Translator, texts: EvalSet) -> dict[str, Any]:
     }
 
 
-def show_evaluation(evaluation: Evaluation, console: Console) -> None:
-    """Print a table, what its numbers are, the comparisons, and a line of JSON."""
+def show_evaluation(evaluation: Evaluation, console: Console, path: Path | None = None) -> None:
+    """Print a table, what its numbers are and the comparisons; and give the JSON out."""
     rows = [(name, *_cells(row.quality)) for name, row in evaluation.rows.items()]
     columns = ["method", "BLEU", "BLEU lc intl", "chrF", "exact", "repeats", "length"]
     console.print(table("Quality", columns, rows))
@@ -253,7 +253,7 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
         console.out(f"{column}: {score.signature}", highlight=False)
     for (of, against), found in evaluation.comparisons.items():
         console.out(_sentence(of, against, found), highlight=False)
-    console.out(json.dumps(evaluation.tree()), highlight=False)
+    write_result(evaluation.tree(), console, path)
 
 
 def _cells(q: Quality) -> list[str]:
@@ -266,16 +266,3 @@ def _sentence(of: str, against: str, found: Comparison) -> str:
         f"{of} against {against}: {found.difference:+.2f} BLEU, 95% between {found.low:+.2f} and {found.high:+.2f}, "
         f"p = {found.p:.3f} ({found.signature})"
     )
-
-
-def json_file(path: Path) -> Path:
-    """A path that a file can be written to: better to know before the work than after it."""
-    if path.is_dir():
-        raise UserError(f"{path}: a folder, not a file")
-    make_folder(path.parent)
-    return path
-
-
-def write_evaluation(evaluation: Evaluation, path: Path) -> None:
-    """Write the JSON to a file, for people to read."""
-    write_atomically(path, json.dumps(evaluation.tree(), indent=2) + "\n")

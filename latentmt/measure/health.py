@@ -8,10 +8,10 @@ translations, if it was distilled. The bounds are a judgement: where they come f
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -30,6 +30,7 @@ from latentmt.infer.refine import decode_tokens, delta_field, net_field, refine
 from latentmt.infer.search import predict_lengths
 from latentmt.infer.translator import Translator
 from latentmt.measure.quality import Quality, measure, require_sacrebleu
+from latentmt.measure.results import write_result
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 
@@ -77,13 +78,13 @@ def health(translator: Translator, corpus: Corpus, distilled: bool) -> list[Chec
     ]
 
 
-def show_health(checks: list[Check], console: Console) -> bool:
-    """Print the checks as a table and as a line of JSON; whether all hold."""
+def show_health(checks: list[Check], console: Console, path: Path | None = None) -> bool:
+    """Print the checks as a table, and give the JSON out; whether all hold."""
     rows = [(check.name, f"{check.value:.3f}", _bounds(check), _verdict(check)) for check in checks]
     console.print(table("Health of the latent model", ["", "measured", "wanted", ""], rows))
     well = all(check.ok for check in checks)
     tree = [{"name": c.name, "value": c.value, "ok": c.ok} for c in checks]
-    console.out(json.dumps({"healthy": well, "checks": tree}), highlight=False)
+    write_result({"healthy": well, "checks": tree}, console, path)
     return well
 
 

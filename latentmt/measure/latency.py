@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,13 +23,14 @@ from rich.table import Table
 from latentmt.data.text import all_text, read_lines
 from latentmt.display import say, table
 from latentmt.errors import UserError
-from latentmt.files import sha256, write_atomically
+from latentmt.files import sha256
 from latentmt.infer.engine import Engine
 from latentmt.infer.graphs import compiles
 from latentmt.infer.how import How, Rerank
 from latentmt.infer.translator import Translator
 from latentmt.measure.evaluate import Wanted, ways_of
 from latentmt.measure.machine import machine
+from latentmt.measure.results import write_result
 from latentmt.measure.timing import (
     Crossover,
     Form,
@@ -194,7 +194,7 @@ def measure_speed(
 
 
 def show_speed(report: Report, console: Console, path: Path | None = None) -> None:
-    """Print tables and, last, a line of JSON; the same JSON, readable, goes into the file that `path` names."""
+    """Print tables, and give the JSON out."""
     speeds = report.results
     singles = [("Text to text", [(s.name, s.text) for s in speeds])]
     singles += [("Ids to ids", [(s.name, s.model) for s in speeds if s.model])]
@@ -209,10 +209,7 @@ def show_speed(report: Report, console: Console, path: Path | None = None) -> No
     console.print(table("Sentences a second by batch size", ["", *sizes], rows))
     for crossover in report.crossovers:
         console.out(str(crossover), highlight=False)
-    tree = asdict(report)
-    if path:
-        write_atomically(path, json.dumps(tree, indent=2, ensure_ascii=False) + "\n")
-    console.out(json.dumps(tree), highlight=False)
+    write_result(asdict(report), console, path)
 
 
 def _way(translator: Translator, how: How, form: Form) -> _Way:

@@ -9,7 +9,8 @@ import difflib
 import itertools
 import string
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -17,6 +18,7 @@ from rich.text import Text
 from latentmt.errors import UserError
 from latentmt.infer.how import How, Method, default_method
 from latentmt.infer.translator import Translator
+from latentmt.measure.results import write_result
 
 KEPT, CHANGED = 0, -1
 """What a phrase is marked with; those that have moved are numbered from 1, on both sides alike."""
@@ -125,8 +127,8 @@ def _phrases(words: Sequence[str], marks: Sequence[int]) -> Iterator[Phrase]:
         yield Phrase(" ".join(word for word, _ in some), mark)
 
 
-def show_samples(samples: Sequence[Sample], console: Console) -> None:
-    """Print them, phrases coloured where there are colours."""
+def show_samples(samples: Sequence[Sample], how: How, console: Console, path: Path | None = None) -> None:
+    """Print them, phrases coloured where there are colours, and give the JSON out."""
     for sample in samples:
         _line(console, "source", Text(sample.source))
         for reference in sample.references:
@@ -136,6 +138,7 @@ def show_samples(samples: Sequence[Sample], console: Console) -> None:
         ):
             _line(console, name, Text(" ").join(Text(phrase.text, _style(phrase, changed)) for phrase in phrases))
         console.out()
+    write_result({"how": str(how), "samples": [asdict(sample) for sample in samples]}, console, path)
 
 
 def _style(phrase: Phrase, changed: str) -> str:

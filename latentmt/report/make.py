@@ -30,6 +30,7 @@ from latentmt.installed import find_model, installed
 from latentmt.measure.evaluate import EvalSet
 from latentmt.measure.paper import corpus_for
 from latentmt.measure.report import FORMAT, Plane, Settings, measure_report, training_curves
+from latentmt.measure.results import write_result
 from latentmt.measure.samples import Sample
 from latentmt.report.claims import glance
 from latentmt.report.contents import FIGURES, contents, samples_blocks, title
@@ -126,12 +127,12 @@ def write_report(out: Path) -> dict[str, Any]:
     return tree
 
 
-def show_report(tree: Mapping[str, Any], console: Console) -> None:
-    """Print the paper's claims beside what was found, as a table and as a line of JSON."""
+def show_report(tree: Mapping[str, Any], console: Console, path: Path | None = None) -> None:
+    """Print the paper's claims beside what was found as a table, and give them out as JSON."""
     claims = list(glance(tree))
     console.print(table("The paper’s claims", ["claim", "paper", "here", "does it hold?"], claims))
     found = [dict(zip(("claim", "paper", "here", "holds"), row, strict=True)) for row in claims]
-    console.out(json.dumps({"claims": found}, ensure_ascii=False), highlight=False)
+    write_result({"claims": found}, console, path)
 
 
 def write_samples(samples: Sequence[Sample], path: Path, how: How) -> None:

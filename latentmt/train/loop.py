@@ -151,9 +151,10 @@ class Run:
 
         Minutes instead of the configured steps settle the length of a new run; one that is resumed has its length.
         """
-        self._begin(budget_minutes)
-        self._go_on(halt)
-        return self._outcome()
+        with halt.patience():
+            self._begin(budget_minutes)
+            self._go_on(halt)
+            return self._outcome()
 
     def _begin(self, budget_minutes: float | None) -> None:
         """Take up the saved run, or settle the length of a new one."""
@@ -318,10 +319,13 @@ class Run:
         return seconds
 
 
+def deciding(config: TrainConfig) -> dict[str, Any]:
+    """What decides a run's result; how often it is watched and saved does not."""
+    only_watching = ("parts", "report_every", "validate_every", "save_every")
+    return {key: value for key, value in to_tree(config).items() if key not in only_watching}
+
+
 def run_identity(name: str, config: TrainConfig, identity: Mapping[str, Any]) -> str:
-    """A hash of all that decides a run's result; how often it is watched and saved does not."""
-    tree = to_tree(config)
-    for only_watching in ("parts", "report_every", "validate_every", "save_every"):
-        del tree[only_watching]
-    whole = {**identity, "name": name, "train": tree}
+    """A hash of all that decides a run's result."""
+    whole = {**identity, "name": name, "train": deciding(config)}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from latentmt.device import find_device
 from latentmt.errors import UserError
 
 
@@ -86,14 +87,6 @@ def pick_device(name: str | None, local: int = 0) -> torch.device:
     """The CPU or GPU of that name; without one, a GPU if there is any. `local` numbers this machine's processes."""
     if name is None:
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
-        raise UserError(f"--device {name}: expected cpu, cuda or cuda:<number>")
-    if kind == "cpu":
-        return torch.device("cpu")
-    if index and "WORLD_SIZE" in os.environ:
-        raise UserError(f"--device {name}: under torchrun every process takes a GPU of its own; say cuda")
-    number = int(index) if index else local
-    if number >= torch.cuda.device_count():
-        raise UserError(f"--device {name}: this machine has {torch.cuda.device_count()} GPUs that torch can use")
-    return torch.device("cuda", number)
+    if name.startswith("cuda:") and "WORLD_SIZE" in os.environ:
+        raise UserError(f"device {name}: under torchrun every process takes a GPU of its own; say cuda")
+    return find_device(f"cuda:{local}" if name == "cuda" else name)

@@ -27,7 +27,7 @@ from latentmt.files import sha256
 from latentmt.infer.how import How
 from latentmt.infer.translator import Translation, Translator
 from latentmt.measure import evaluate as module
-from latentmt.measure.evaluate import EvalSet, Wanted, evaluate, show_evaluation, ways_of, write_evaluation
+from latentmt.measure.evaluate import EvalSet, Wanted, evaluate, show_evaluation, ways_of
 from latentmt.measure.machine import device_name
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import measure
@@ -168,7 +168,7 @@ def test_all_it_takes_to_repeat_a_number(translator: Translator, texts: EvalSet,
 def test_what_is_shown_and_written(translator: Translator, texts: EvalSet, tmp_path: Path) -> None:
     found = evaluate(translator, texts, Wanted(methods=["prior", "delta"], steps=[1], compare=[("delta-1", "L=0")]))
     shown = io.StringIO()
-    show_evaluation(found, Console(file=shown, width=90))
+    show_evaluation(found, Console(file=shown, width=90), tmp_path / "results.json")
     *lines, last = shown.getvalue().splitlines()
     assert json.loads(last) == found.tree()
     quality = found.rows["L=0"].quality
@@ -187,7 +187,6 @@ def test_what_is_shown_and_written(translator: Translator, texts: EvalSet, tmp_p
     assert (comparison["of"], comparison["against"]) == ("delta-1", "L=0")
     assert lines[-1].startswith(f"delta-1 against L=0: {comparison['difference']:+.2f} BLEU, 95% between ")
     assert f"p = {comparison['p']:.3f} ({comparison['signature']})" in lines[-1]
-    write_evaluation(found, tmp_path / "results.json")
     assert json.loads((tmp_path / "results.json").read_text()) == found.tree()
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 

@@ -279,9 +279,9 @@ def untrained(work: Path, latent: LatentModel, corpus: Corpus, tmp_path: Path) -
     return folder
 
 
-def command(work: Path) -> subprocess.CompletedProcess[str]:
+def command(work: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "latentmt", "health", str(work), "--work", str(work), "--device", "cpu"],
+        [sys.executable, "-m", "latentmt", "health", str(work), "--work", str(work), "--device", "cpu", *options],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -290,9 +290,10 @@ def command(work: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_on_an_unhealthy_model(untrained: Path) -> None:
-    done = command(untrained)
+    done = command(untrained, "--json", str(untrained / "health.json"))
     assert done.returncode == 1
     assert done.stderr == ""
+    assert json.loads((untrained / "health.json").read_text()) == json.loads(done.stdout.splitlines()[-1])
     for shown in ("Health of the latent model", KL, RECONSTRUCTED, LENGTH, "BLEU, delta-1, above L=0", "≥ 0.9", "NO"):
         assert shown in done.stdout
     tree = json.loads(done.stdout.splitlines()[-1])

@@ -12,6 +12,7 @@ from rich.console import Console
 from tiny import write_corpus, write_models
 
 from latentmt.errors import UserError
+from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.measure.samples import CHANGED, KEPT, Phrase, Sample, compare, sampled, show_samples, take_samples
 
@@ -104,10 +105,10 @@ def test_what_cannot_be_sampled(translator: Translator) -> None:
 def test_colours_on_a_terminal() -> None:
     sample = Sample("quelle [1]", ["ziel"], [Phrase("a", KEPT), Phrase("b", CHANGED), Phrase("c", 1)], [Phrase("c", 1)])
     shown = io.StringIO()
-    show_samples([sample], Console(file=shown, force_terminal=True, width=80))
+    show_samples([sample], How(), Console(file=shown, force_terminal=True, width=80))
     assert "quelle [1]" in shown.getvalue()
     assert "\x1b[9;31mb\x1b[0m" in shown.getvalue()  # struck out
     assert shown.getvalue().count("\x1b[1;34mc\x1b[0m") == 2  # moved: one colour on both sides
     plain = io.StringIO()
-    show_samples([sample], Console(file=plain, width=80))
+    show_samples([sample], How(), Console(file=plain, width=80))
     assert "sampled    a b c\nrefined    c\n" in plain.getvalue()

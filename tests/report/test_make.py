@@ -273,8 +273,11 @@ def test_samples_as_a_page(work: Path, tmp_path: Path) -> None:
     page = (tmp_path / "samples.html").read_text()
     assert page.count("<dt>refined</dt>") == 2
     assert "<dt>reference</dt>" in page
-    samples = [json.loads(line) for line in run(*given, "--count", 2, "--json").stdout.splitlines()]
-    assert [sample["source"] for sample in samples] == re.findall(r"^source +(.*)$", shown.stdout, re.MULTILINE)
+    *_, last = run(*given, "--count", 2, "--json", tmp_path / "samples.json").stdout.splitlines()
+    assert json.loads(last) == json.loads((tmp_path / "samples.json").read_text())
+    assert [sample["source"] for sample in json.loads(last)["samples"]] == re.findall(
+        r"^source +(.*)$", shown.stdout, re.MULTILINE
+    )
 
 
 def test_another_text_is_another_measurement(work: Path, tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ def test_the_model_says_what_it_can(client: Client) -> None:
 def test_a_trace_shows_every_step(client: Client, translator: Translator) -> None:
     traced = client.post("/trace", q=f"{TEXT} {OTHER}", steps=3)
     assert traced["how"] == "score-3"
-    expected = [translator.translate(text, steps=3) for text in (TEXT, OTHER)]
+    expected = [translator.translate(text, steps=3, verbatim=False) for text in (TEXT, OTHER)]
     assert [sentence["translation"] for sentence in traced["sentences"]] == expected
     for sentence in traced["sentences"]:
         assert [step["number"] for step in sentence["steps"]] == [0, 1, 2, 3]

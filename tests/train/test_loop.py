@@ -21,7 +21,7 @@ from latentmt.data.tokens import Pairs
 from latentmt.errors import UserError
 from latentmt.pipeline import STAGES, train_stage
 from latentmt.recipe import load_recipe
-from latentmt.train.halt import Halt
+from latentmt.train.halt import Halt, halting
 from latentmt.train.loop import CALIBRATION, Run
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import Stepper
@@ -48,6 +48,7 @@ def trained(
     max_minutes: float | None = None,
     budget_minutes: float | None = None,
     start: Path | None = None,
+    replace: bool = False,
 ) -> Weights:
     """Train a stage, or go on with it; every tensor of the state it leaves."""
     train_stage(
@@ -58,6 +59,7 @@ def trained(
         halt=Halt(max_minutes),
         budget_minutes=budget_minutes,
         start=str(start) if start else None,
+        replace=replace,
     )
     return state(work, stage)
 
@@ -120,7 +122,9 @@ def test_training_may_begin_with_another_models_weights(work: Path, tmp_path: Pa
     trained(work, stage, *still, start=first.parent)
     begun, ended = load_bundle(first), load_bundle(work / stage)
     assert_equal(begun.network.state_dict(), ended.network.state_dict(), 1e-6)
-    trained(work, stage, *still)  # without them it is another run
+    with pytest.raises(UserError, match=f"other settings: start {begun.about.fingerprint[:12]} → none"):
+        trained(work, stage, *still)
+    trained(work, stage, *still, replace=True)  # without them it is another run
     assert load_bundle(work / stage).about.fingerprint != ended.about.fingerprint
 
 
@@ -230,7 +234,7 @@ def test_a_state_of_other_settings_is_refused(work: Path) -> None:
     with pytest.raises(UserError, match=r"state\.safetensors: belongs to a run with other settings"):
         trained(work, "teacher", "teacher.train.rate=1e-5")
     trained(work, "teacher", "teacher.train.report_every=7")  # how it is watched decides nothing
-    trained(work, "teacher", "teacher.train.rate=1e-5")  # a run that has ended stands in nobody's way
+    trained(work, "teacher", "teacher.train.rate=1e-5", replace=True)  # a state that has ended is in nobody's way
     damaged = work / "training" / "teacher" / "state.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-100])
     shutil.rmtree(work / "teacher")
@@ -279,23 +283,38 @@ def test_two_processes_are_one(work: Path) -> None:
     assert_equal(whole, trained(work, "teacher", *settings), 1e-5)
 
 
-def test_sigterm_saves_and_exits_with_0(work: Path) -> None:
-    process = subprocess.Popen(
-        command(work, "teacher", "teacher.train.steps=100000", "teacher.train.report_every=1"),
-        env=ENVIRONMENT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_signal_saves_and_the_exit_code_names_it(work: Path, number: int, code: int, whole: bool) -> None:
+    settings = ("teacher.train.steps=100000", "teacher.train.report_every=1")
+    started = command(work, "teacher", *settings)
+    if whole:
+        started = [word for word in started if word not in ("--stage", "teacher")]
+        started[started.index("train")] = "run"
+    process = subprocess.Popen(started, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     for line in process.stderr:
         if "accuracy" in line:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             break
     rest = process.stderr.read()
     process.stderr.close()
-    assert process.wait() == 0
+    assert process.wait() == code
     assert "the same command resumes" in rest
+    assert "Traceback" not in rest
     assert load_progress(work, "teacher")["step"] >= 1
+
+
+def test_where_nothing_is_to_be_saved_a_signal_ends_the_process_at_once() -> None:
+    with halting() as halt:
+        with halt.patience():
+            signal.raise_signal(signal.SIGTERM)
+            assert halt.wanted()
+            with pytest.raises(SystemExit, match="130"):  # a second one, by hand
+                signal.raise_signal(signal.SIGINT)
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+            with pytest.raises(SystemExit, match=str(code)):
+                signal.raise_signal(number)
 
 
 def test_killed_ten_times_it_ends_the_same(work: Path) -> None:

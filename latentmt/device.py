@@ -1,0 +1,17 @@
+"""Devices by name: the CPU, and the GPUs that torch can use here."""
+
+from __future__ import annotations
+
+import torch
+
+from latentmt.errors import UserError
+
+
+def find_device(name: torch.device | str) -> torch.device:
+    """The device of that name, if it is there."""
+    kind, colon, index = str(name).partition(":")
+    if kind not in ("cpu", "cuda") or (colon and not index.isdigit()):
+        raise UserError(f"device {name}: expected cpu, cuda or cuda:<number>")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device {name}: this machine has {torch.cuda.device_count()} GPUs that torch can use")
+    return torch.device(str(name))

@@ -1,0 +1,58 @@
+"""One rule for every command that measures: JSON into the file that is named, and last where no person is looking."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.main import get_command
+
+from latentmt.cli import app
+from latentmt.infer.how import How
+from latentmt.measure.health import Check, show_health
+from latentmt.measure.results import write_result
+from latentmt.measure.samples import CHANGED, Phrase, Sample, show_samples
+
+TREE = {"bleu": 27.5, "name": "5×5"}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_last_line_only_where_nobody_is_looking(tmp_path: Path, named: bool) -> None:
+    path = tmp_path / "result.json" if named else None
+    pipe, terminal = io.StringIO(), Terminal()
+    for file in (pipe, terminal):
+        write_result(TREE, Console(file=file, force_terminal=True), path)  # colours in a pipe make it no terminal
+        assert not path or json.loads(path.read_text()) == TREE
+    assert json.loads(pipe.getvalue()) == TREE
+    assert pipe.getvalue().count("\n") == 1
+    assert terminal.getvalue() == ""
+
+
+def test_what_is_shown_keeps_to_it(tmp_path: Path) -> None:
+    sample = Sample("quelle", ["ziel"], [Phrase("a", CHANGED)], [Phrase("b", CHANGED)])
+    for show in (
+        lambda console, path: show_health([Check("KL", 0.7, low=0.5)], console, path),
+        lambda console, path: show_samples([sample], How(), console, path),
+    ):
+        pipe, terminal = io.StringIO(), Terminal()
+        show(Console(file=terminal, width=80, force_terminal=False), None)
+        show(Console(file=pipe, width=80), tmp_path / "result.json")
+        *shown, last = pipe.getvalue().splitlines()
+        assert terminal.getvalue().splitlines() == shown
+        assert json.loads(last) == json.loads((tmp_path / "result.json").read_text())
+
+
+def test_every_command_keeps_to_it() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    options = {
+        name: option for name, command in commands.items() for option in command.params if "--json" in option.opts
+    }
+    files = {name for name, option in options.items() if not option.is_flag}
+    assert files == {"evaluate", "bench", "health", "samples", "report"}  # what measures
+    assert options.keys() - files == {"translate", "trace"}  # where it is what a line of output looks like

@@ -1,0 +1,58 @@
+"""What is installed: the pinned versions fit what the package asks for, and each other on the public registry."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYTHONS = [name.rpartition(" ")[2] for name in PROJECT["classifiers"] if "Python :: 3." in name]
+PINS = {
+    canonicalize_name(name): Version(pinned)
+    for name, pinned in (line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+}
+
+
+def test_every_requirement_has_a_pin_that_fits() -> None:
+    extras = PROJECT["optional-dependencies"].values()
+    for requirement in map(Requirement, [*PROJECT["dependencies"], *(one for extra in extras for one in extra)]):
+        assert PINS[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def test_extras_are_what_make_test_installs() -> None:
+    (extras,) = re.findall(r"--editable '\.\[(.+)\]'", (ROOT / "Makefile").read_text())
+    assert sorted(extras.split(",")) == sorted(PROJECT["optional-dependencies"])
+
+
+def test_the_pins_resolve_on_the_public_registry(tmp_path: Path) -> None:
+    """As pip would install torch on a machine that knows no other registry; of packages only metadata are fetched."""
+    if Version(version("pip")).major < 26:
+        pytest.skip("this pip would download gigabytes; make test installs a newer one")
+    try:
+        socket.create_connection(("pypi.org", 443), timeout=5).close()
+    except OSError as error:
+        pytest.skip(f"the registry cannot be reached ({error})")
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--use-feature=fast-deps"]
+    command += ["--constraint", str(ROOT / "constraints.txt"), "--only-binary=:all:", "--target", str(tmp_path)]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_") or name == "PIP_CERT"}
+
+    def resolved(python: str) -> subprocess.CompletedProcess[str]:
+        environment = own | {"PIP_CONFIG_FILE": os.devnull}
+        arguments = [*command, "--python-version", python, "torch"]
+        return subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+
+    with ThreadPoolExecutor() as pool:  # they wait for the network
+        for done in pool.map(resolved, PYTHONS):
+            assert done.returncode == 0, done.stderr
+            assert f"torch-{PINS['torch']}" in done.stdout.splitlines()[-1]

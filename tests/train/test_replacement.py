@@ -1,0 +1,241 @@
+"""Nothing finished is lost: other settings are refused, or what they replace is kept until all is made again."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from latentmt.bundle import read_format
+from latentmt.data.corpus import read_manifest
+from latentmt.errors import UserError
+from latentmt.infer.translator import Translator
+from latentmt.pipeline import distill_corpus, prepare_corpus, run, train_stage
+from latentmt.recipe import load_recipe
+from latentmt.replacement import PARTS, Finished, differences, record
+from latentmt.train.halt import Halt
+from latentmt.train.ranks import Ranks
+from latentmt.train.step import Stepper
+
+OTHER_RATE = "latent.train.rate=1e-3"
+
+
+@pytest.fixture(scope="session")
+def finished(numbers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, in the folder of its recipe and text; to be copied, not written to."""
+    folder = Path(shutil.copytree(numbers, tmp_path_factory.mktemp("finished") / "work"))
+    assert run_again(folder)
+    return folder
+
+
+@pytest.fixture
+def work(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "work"))
+
+
+def run_again(work: Path, *overrides: str, replace: bool = False) -> bool:
+    return run(load_recipe(work, overrides), work, work, ranks=Ranks(), halt=Halt(), replace=replace)
+
+
+def identities(folder: Path) -> dict[str, str | None]:
+    return {part: found.identity for part in PARTS if (found := record(folder / part))}
+
+
+def die_at_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Stepper, "run", die)
+
+
+@pytest.mark.parametrize(
+    ("override", "part", "message"),
+    [
+        ("teacher.train.rate=1e-3", "teacher", "teacher.train.rate 0.002 → 0.001"),
+        ("latent.elbo.budget=0.125", "latent", "latent.elbo.budget 1.0 → 0.125"),
+        ("score.model.d_filter=48", "score", "score.model.d_filter 32 → 48"),
+        ("energy.train.seed=7", "energy", "energy.train.seed 1 → 7"),
+        ("data.clean.max_ratio=2", "corpus", "data.clean.max_ratio "),
+        ("distill.beam.beam=3", "distilled", "distill.beam.beam 2 → 3"),
+        ("distill=null", "latent", "corpus "),
+    ],
+)
+def test_other_settings_are_named_and_refused(work: Path, override: str, part: str, message: str) -> None:
+    before = identities(work)
+    with pytest.raises(UserError) as refused:
+        run_again(work, override)
+    said = str(refused.value)
+    assert said.startswith(f"{work / part}: is finished, with other settings")
+    assert f": {message}" in said
+    assert "--work" in said
+    assert "--replace" in said
+    assert "\n" not in said
+    assert ("learnt from it" in said) == (part not in ("score", "energy"))
+    assert identities(work) == before
+
+
+def test_each_command_refuses(work: Path) -> None:
+    before, recipe = identities(work), load_recipe(work, ["latent.train.seed=2", "data.row_width=65"])
+    with pytest.raises(UserError, match=r"data\.row_width 64 → 65"):
+        prepare_corpus(recipe, work, work)
+    with pytest.raises(UserError, match=r"latent\.train\.seed 1 → 2"):
+        train_stage(recipe, work, "latent", ranks=Ranks(), halt=Halt())
+    with pytest.raises(UserError, match=r"distill\.bf16 true → false"):
+        distill_corpus(load_recipe(work, ["distill.bf16=false"]), work, Ranks())
+    (work / "train.de").write_text((work / "train.de").read_text() + "\n")
+    (work / "train.en").write_text((work / "train.en").read_text() + "\n")
+    with pytest.raises(UserError, match=r"files.train.de [0-9a-f]{12} → [0-9a-f]{12}, files.train.en"):
+        run_again(work)
+    assert identities(work) == before
+
+
+def test_what_decides_nothing_is_not_refused(work: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    watching = [f"latent.train.{key}" for key in ("parts=2", "report_every=1", "validate_every=2", "save_every=1")]
+    assert run_again(work, *watching, "distill.part_batches=3", "data.resample.seed=9")
+    assert capfd.readouterr().err.count("nothing changed") == len(PARTS)
+
+
+def test_bundles_of_before_say_only_that_they_differ(work: Path) -> None:
+    path = work / "score" / "format.json"
+    tree = json.loads(path.read_text())
+    del tree["settings"]
+    path.write_text(json.dumps(tree))
+    assert run_again(work)  # the same settings are still the same
+    with pytest.raises(UserError, match="with other settings: it does not say which; name another"):
+        run_again(work, "score.train.seed=2")
+    path.write_text(json.dumps(tree | {"format": 0}))
+    with pytest.raises(UserError, match="it does not say which"):  # of a version that cannot be read any more
+        run_again(work)
+
+
+def test_a_corpus_that_nothing_has_learnt_from_may_go(work: Path) -> None:
+    for part in PARTS[1:]:
+        shutil.rmtree(work / part)
+    before = identities(work)
+    prepare_corpus(load_recipe(work, ["data.row_width=65"]), work, work)
+    assert identities(work) != before
+    assert not (work / "replaced").exists()
+
+
+def test_the_old_run_is_kept_until_the_new_one_is_whole(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = identities(work)
+    with monkeypatch.context() as patch:
+        die_at_first_step(patch)
+        with pytest.raises(KeyboardInterrupt):
+            run_again(work, OTHER_RATE, replace=True)
+    aside = work / "replaced" / "1"
+    assert identities(aside) == {part: before[part] for part in ("latent", "score", "energy")}
+    assert identities(work) == {part: before[part] for part in ("corpus", "teacher", "distilled")}
+    recipe = load_recipe(work, [OTHER_RATE])
+    train_stage(recipe, work, "latent", ranks=Ranks(), halt=Halt())  # it goes on without being told again
+    train_stage(recipe, work, "score", ranks=Ranks(), halt=Halt())
+    assert Translator.load(aside).translate("Ja.") is not None  # still whole: fields are with their latent model
+    assert run_again(work, OTHER_RATE, replace=True)
+    assert not (work / "replaced").exists()
+    after = identities(work)
+    assert [part for part in PARTS if after[part] != before[part]] == ["latent", "score", "energy"]
+    assert read_format(work / "score").latent == read_format(work / "latent").fingerprint
+    capfd.readouterr()
+    assert run_again(work, OTHER_RATE, replace=True)
+    assert capfd.readouterr().err.count("nothing changed") == len(PARTS)
+
+
+def test_who_thinks_better_of_it_gets_the_old_run_back(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = identities(work)
+    teacher = read_format(work / "teacher")
+    prepare_corpus(load_recipe(work, ["data.row_width=65"]), work, work, replace=True)
+    assert identities(work / "replaced" / "1") == before
+    with monkeypatch.context() as patch:  # the old ones come back: not a step is taken
+        die_at_first_step(patch)
+        assert run_again(work)
+    assert identities(work) == before
+    assert read_format(work / "teacher") == teacher
+    assert capfd.readouterr().err.count("taken back from") == len(PARTS)
+    assert not (work / "replaced").exists()
+
+
+def test_a_second_change_of_mind_loses_neither(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identities(work)
+    train_stage(load_recipe(work, [OTHER_RATE]), work, "latent", ranks=Ranks(), halt=Halt(), replace=True)
+    second = identities(work)
+    with monkeypatch.context() as patch:
+        die_at_first_step(patch)
+        with pytest.raises(KeyboardInterrupt):
+            run_again(work, "latent.train.seed=5", replace=True)
+        assert identities(work / "replaced" / "2") == {"latent": second["latent"]}
+        assert run_again(work)  # the first one is back
+    assert identities(work) == before
+
+
+def test_what_nothing_takes_the_place_of_stays(work: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_again(work, OTHER_RATE, "energy=null", replace=True)
+    assert set(identities(work / "replaced" / "1")) == {"latent", "score", "energy"}
+    assert f"{work / 'replaced'}: kept, since not all of it has been made again" in capfd.readouterr().err
+    assert Translator.load(work).translate("Ja.") is not None  # no field of another latent model is in its way
+
+
+def test_a_teacher_that_taught_nothing_goes_alone(work: Path) -> None:
+    assert Finished(work, replace=True, distilled=False)._losing("teacher") == ["teacher"]
+    assert Finished(work, replace=True, distilled=True)._losing("teacher") == list(reversed(PARTS[1:]))
+
+
+def test_killed_between_any_two_moves_nothing_is_lost(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, rename = identities(work), os.rename
+    for moves in range(len(PARTS)):
+        left = iter(range(moves))
+
+        def killed(source: Path, target: Path, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            rename(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("latentmt.replacement.os.rename", killed)
+            with pytest.raises(KeyboardInterrupt):
+                prepare_corpus(load_recipe(work, ["data.row_width=65"]), work, work, replace=True)
+        asides = [identities(aside) for aside in work.glob("replaced/*")]
+        kept = [*asides, identities(work)]
+        assert {part: name for some in kept for part, name in some.items()} == before
+        assert list(identities(work)) == list(PARTS[: len(PARTS) - moves])  # what is left goes together
+        with monkeypatch.context() as patch:
+            die_at_first_step(patch)
+            assert run_again(work)
+        assert identities(work) == before
+
+
+def test_on_the_command_line(work: Path) -> None:
+    def latentmt(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "latentmt", "run", work, "--data", work, "--work", work, *arguments]
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+
+    before = read_manifest(work / "corpus")
+    refused = latentmt("--set", "score.train.warmup=3")
+    assert refused.returncode == 1
+    assert f"error: {work / 'score'}: is finished, with other settings: score.train.warmup 4 → 3; " in refused.stderr
+    assert "Traceback" not in refused.stderr
+    replaced = latentmt("--set", "score.train.warmup=3", "--replace")
+    assert replaced.returncode == 0, replaced.stderr
+    assert f"{work}/replaced/1: score put aside until all is made again" in replaced.stderr
+    assert read_format(work / "score").settings["score"]["train"]["warmup"] == 3
+    assert read_manifest(work / "corpus") == before
+    assert not (work / "replaced").exists()
+
+
+def test_differences_are_one_line() -> None:
+    old = {"data": {"languages": ["de", "en"], "clean": {"a": 1, "b": 2}}, "corpus": "0" * 64, "start": "f" * 64}
+    new = {"data": {"languages": ["de", "ro"], "clean": {"a": 1, "b": 3}}, "corpus": "1" * 64}
+    assert differences(old, new) == (
+        'data.languages ["de", "en"] → ["de", "ro"], data.clean.b 2 → 3, corpus 000000000000 → 111111111111, '
+        "start ffffffffffff → none"
+    )
+    assert differences({str(n): 0 for n in range(9)}, {}).endswith("5 0 → none, and 3 more")
+    assert differences({}, new) == "it does not say which"
+    assert differences(old, old) == "it was made by another version"

@@ -151,10 +151,9 @@ def test_the_first_command_translates_from_any_folder(tmp_path: Path) -> None:
 
 
 def test_what_needs_no_translation_comes_back_as_it_was(deen: Translator) -> None:
-    text = "Besuchen Sie https://www.beispiel.de/pfad?x=1 oder schreiben Sie an max@web.de 😀"
-    translation = deen.translate(text)
-    assert all(span in translation for span in ("https://www.beispiel.de/pfad?x=1", " or write to max@web.de 😀"))
+    assert deen.translate("Schreiben Sie bitte an max.muster@web.de. 😀") == "Please write to max.muster@web.de. 😀"
     for span in (
+        "https://www.beispiel.de/pfad?x=1",
         "+49 30 123456",
         "`a_b`",
         "/usr/local/bin",

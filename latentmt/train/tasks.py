@@ -105,9 +105,9 @@ class TeacherTask:
 class ElboConfig(Section):
     """The ELBO's free choices."""
 
-    budget: Annotated[float, Field(ge=0)] = 1.0
+    budget: Annotated[float, Field(ge=0)] = 0.25
     """Nats of KL that a token has for free during the first half of training."""
-    budget_floor: Annotated[float, Field(ge=0)] = 0.25
+    budget_floor: Annotated[float, Field(ge=0)] = 0.1
     """What that falls to, linearly, over the second half. With 0 the posterior may collapse."""
 
 

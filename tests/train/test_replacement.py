@@ -56,7 +56,7 @@ def die_at_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     ("override", "part", "message"),
     [
         ("teacher.train.rate=1e-3", "teacher", "teacher.train.rate 0.002 → 0.001"),
-        ("latent.elbo.budget=0.125", "latent", "latent.elbo.budget 1.0 → 0.125"),
+        ("latent.elbo.budget=0.125", "latent", "latent.elbo.budget 0.25 → 0.125"),
         ("score.model.d_filter=48", "score", "score.model.d_filter 32 → 48"),
         ("energy.train.seed=7", "energy", "energy.train.seed 1 → 7"),
         ("data.clean.max_ratio=2", "corpus", "data.clean.max_ratio "),

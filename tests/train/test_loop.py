@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,29 @@ def test_weights_to_begin_with_must_fit(work: Path, tmp_path: Path) -> None:
     save_bundle(first / "teacher", config, other, config.network(other.size).state_dict())
     with pytest.raises(UserError, match="has other pieces than"):
         trained(work, "teacher", start=first)
+
+
+def test_a_run_follows_its_schedule_and_yields_its_average(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, seen = Stepper.run, []
+
+    def run(stepper: Stepper, parts: Sequence[Pairs], controls: Mapping[str, float], seed: int) -> None:
+        seen.append((dict(controls), seed))
+        original(stepper, parts, controls, seed)
+
+    monkeypatch.setattr(Stepper, "run", run)
+    tensors = trained(work, "latent", "latent.train.schedule=linear", "latent.elbo.budget=2.0")
+    rates = [2e-3 * (step + 1) / 4 if step < 4 else 2e-3 * (12 - step) / 8 for step in range(12)]
+    assert [controls["rate"] for controls, _ in seen] == pytest.approx(rates)
+    assert [controls["decay"] for controls, _ in seen] == pytest.approx(
+        [(1 + step) / (10 + step) for step in range(12)]
+    )
+    budgets = [2.0 - max(0, step - 6) / 6 * (2.0 - 0.25) for step in range(12)]
+    assert [controls["kl_budget"] for controls, _ in seen] == pytest.approx(budgets)
+    assert len({seed for _, seed in seen}) == 12
+    weights = load_bundle(work / "latent").network.state_dict()
+    for name, parameter in weights.items():
+        assert torch.equal(parameter, tensors[f"average.{name}"]), name
+    assert any(not torch.equal(parameter, tensors[f"weight.{name}"]) for name, parameter in weights.items())
 
 
 def test_a_batch_in_parts_is_a_batch(work: Path) -> None:

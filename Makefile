@@ -15,7 +15,7 @@ SENTENCES := 'Ich habe gestern ein neues Fahrrad gekauft.' \
 	'Ohne die Hilfe meiner Freunde hätte ich das nie geschafft.' \
 	'Er hat mir nicht gesagt, warum er so spät nach Hause gekommen ist.'
 
-.PHONY: demo train-demo test lint clean
+.PHONY: demo train-demo test test-long mutants lint clean
 
 demo: .venv/installed
 	@echo; echo "German sentences before refinement (L=0) and after each step along the learned score, and how sure the model is:"
@@ -35,6 +35,14 @@ train-demo: .venv/installed-dev
 
 test: lint
 	$(BIN)/python -m pytest
+
+# What takes too long for every change: processes killed many times, and twenty times as many random inputs.
+test-long: .venv/installed-dev
+	$(BIN)/python -m pytest -m 'long or hypothesis' --hypothesis-profile=long
+
+# Does any test notice a mistake in a line that matters? See tests/MUTANTS.md.
+mutants: .venv/installed-dev
+	$(BIN)/python tests/mutants.py
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,15 +27,6 @@ SAMPLE = Path(__file__).parent / "fixtures" / "tatoeba"
 PAIRS = 160
 ROW_WIDTH = 32
 CONFIG = DistillConfig(beam=BeamConfig(beam=3), batch_tokens=300, part_batches=2)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors this small are slower on two threads than on one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

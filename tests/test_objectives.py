@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -82,6 +84,18 @@ def test_free_bits_are_counted_for_the_whole_token() -> None:
     kl.loss.backward()
     torch.testing.assert_close(mean.grad, torch.tensor([[[1.0, 1.0], [2.0, 0.0], [0.0, 0.0], [0.0, 0.0]]]))
     assert not kl.raw.requires_grad
+
+
+def test_the_kl_is_of_the_posterior_from_the_prior() -> None:
+    """With unequal variances it matters which is which: KL(q‖p) is 10.61 here, KL(p‖q) is 1.20."""
+    posterior, prior = (
+        Gaussian(torch.full((1, 1, 1), mean), torch.full((1, 1, 1), std)) for mean, std in ((1.0, 2.0), (-0.5, 0.5))
+    )
+    real, budget = torch.ones(1, 1, dtype=torch.bool), torch.tensor(5.0)
+    found = free_bits_kl(posterior, prior, real, budget)
+    expected = math.log(0.5 / 2) + (2**2 + 1.5**2) / (2 * 0.5**2) - 0.5
+    assert found.raw.item() == found.loss.item() == pytest.approx(expected)
+    assert free_bits_kl(prior, posterior, real, budget).loss == 5.0
 
 
 def test_budget_holds_for_half_then_falls_to_its_floor() -> None:

@@ -10,6 +10,7 @@ import torch
 from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.data.corpus import Corpus
 from latentmt.data.numbers import Sizes, write_numbers
+from latentmt.data.tokenizer import EOS
 from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
 from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
@@ -77,6 +78,7 @@ def write_models(folder: Path, corpus: Corpus, latent_dim: int = 4) -> None:
         latent.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
         score.head.weight.normal_()
         energy.head.weight.mul_(20)
+        teacher.decoder_stack.norm.bias += 3 * teacher.embedding.weight[EOS]  # else it would write on to the last place
     about = save_bundle(folder / "latent", BundleConfig(**facts, latent=config), corpus.tokenizer, latent.state_dict())
     for kind, net in (("score", score), ("energy", energy)):
         bundle = BundleConfig(**facts, latent=config, field=FieldConfig(kind=kind, **SIZE))  # type: ignore[arg-type]

@@ -48,6 +48,8 @@ def taken(batches: PackedBatches, count: int) -> list[Pairs]:
     return list(itertools.islice(batches, count))
 
 
+FEW = settings(deadline=None, max_examples=settings().max_examples // 4)
+"""Every batch is made in a thread and checked: these take long."""
 IDS = st.lists(st.integers(4, 60_000), min_size=1, max_size=WIDTH)
 SPLITS = st.lists(st.tuples(IDS, IDS), min_size=1, max_size=60)
 
@@ -63,7 +65,7 @@ def epoch_length(pairs, rows: int, ranks: int) -> int:
     return -(-len(pack(split.source.lengths, split.target.lengths, WIDTH, 0)) // (rows * ranks))
 
 
-@settings(deadline=None)
+@FEW
 @given(pairs=SPLITS, rows=st.integers(1, 4), ranks=st.integers(1, 4))
 def test_each_epoch_has_every_pair_once_over_all_ranks(pairs, rows: int, ranks: int) -> None:
     count = epoch_length(pairs, rows, ranks)
@@ -76,7 +78,7 @@ def test_each_epoch_has_every_pair_once_over_all_ranks(pairs, rows: int, ranks: 
         assert batch.source.ids.shape == batch.target.ids.shape == (rows, WIDTH)
 
 
-@settings(deadline=None)
+@FEW
 @given(pairs=SPLITS, rows=st.integers(1, 3), ranks=st.integers(1, 3))
 def test_the_ranks_together_see_the_batch_of_one(pairs, rows: int, ranks: int) -> None:
     count = epoch_length(pairs, rows, ranks)
@@ -87,7 +89,7 @@ def test_the_ranks_together_see_the_batch_of_one(pairs, rows: int, ranks: int) -
         assert torch.equal(together.target.layout.segment, torch.cat([part.target.layout.segment for part in parts]))
 
 
-@settings(deadline=None)
+@FEW
 @given(pairs=SPLITS, rows=st.integers(1, 3), consumed=st.integers(0, 12))
 def test_resumed_is_uninterrupted(pairs, rows: int, consumed: int) -> None:
     whole = taken(batches_of(pairs, rows), consumed + 5)
@@ -99,7 +101,7 @@ def test_resumed_is_uninterrupted(pairs, rows: int, consumed: int) -> None:
         assert torch.equal(expected.target.ids, got.target.ids)
 
 
-@settings(deadline=None)
+@FEW
 @given(pairs=SPLITS, consumed=st.integers(0, 10), before=st.integers(1, 4), after=st.integers(1, 4))
 def test_an_epoch_may_be_finished_by_another_number_of_ranks(pairs, consumed: int, before: int, after: int) -> None:
     count = epoch_length(pairs, 2, before)

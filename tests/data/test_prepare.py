@@ -160,7 +160,8 @@ def test_rows_must_have_room_and_something_must_be_left(tmp_path: Path, tokenize
         prepare(config, tmp_path, tmp_path / "corpus", tokenizer)
 
 
-def test_killed_at_any_moment_it_leaves_a_whole_corpus(tmp_path: Path, tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.long)])
+def test_killed_at_any_moment_it_leaves_a_whole_corpus(tmp_path: Path, tokenizer: Tokenizer, kills: int) -> None:
     """SIGKILL at random moments: what can be loaded is the old corpus or the new one, never a mixture."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
@@ -179,8 +180,8 @@ def test_killed_at_any_moment_it_leaves_a_whole_corpus(tmp_path: Path, tokenizer
     assert start(2.0).wait() == 0
     duration = time.monotonic() - began
     whole = {Corpus.load(tmp_path / "corpus").manifest.fingerprint}
-    rng = random.Random(0)
-    for attempt in range(8):
+    rng = random.Random(kills)
+    for attempt in range(kills):
         process = start(2.1 + attempt / 10)
         time.sleep(duration * rng.uniform(0.7, 1.05))
         process.send_signal(signal.SIGKILL)

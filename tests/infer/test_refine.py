@@ -209,6 +209,10 @@ def test_latents_stay_in_fp32_whatever_the_model_is(model: LatentModel) -> None:
     layout = Layout.of_lengths(torch.tensor(LENGTHS), 5)
     field = delta_field(low, low.encode(Tokens.padded(SOURCES)), layout)
     assert refine(rows(latents(), 5).bfloat16(), field, 2).dtype == torch.float32
+    still = torch.ones(1, 2, DIM, dtype=torch.bfloat16)
+    assert refine(still, torch.zeros_like, 0).dtype == torch.float32
+    moved = refine(still, lambda z: torch.full_like(z, 1e-3), 4)  # steps too small for bfloat16
+    torch.testing.assert_close(moved, torch.full_like(moved, 1.004))
 
 
 def test_decoded_tokens_are_the_most_likely_ones(model: LatentModel) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -282,7 +281,6 @@ def untrained(work: Path, latent: LatentModel, corpus: Corpus, tmp_path: Path) -
 def command(work: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "latentmt", "health", str(work), "--work", str(work), "--device", "cpu", *options],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -109,6 +109,11 @@ def test_candidates_share_the_memory_of_their_source(model: LatentModel) -> None
         model.decode(z[1:], Layout(three.segment[1:], three.position[1:]), memory)
 
 
+def test_only_the_decoder_is_reminded_of_its_input(model: LatentModel) -> None:
+    stacks = (model.prior_stack, model.posterior_stack, model.decoder_stack)
+    assert [stack.input_skip for stack in stacks] == [False, False, True]
+
+
 def test_decoder_knows_the_place_of_a_token(model: LatentModel) -> None:
     pairs = padded()
     memory = model.decoder_stack.remember(model.encode(pairs.source))

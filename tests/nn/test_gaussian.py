@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
@@ -35,3 +38,17 @@ def test_heads_output_is_read_in_fp32_with_a_floor() -> None:
     assert read.mean.dtype == read.std.dtype == torch.float32
     assert read.mean.item() == 1.5
     torch.testing.assert_close(read.std, torch.tensor([[STD_FLOOR]]))
+
+
+def test_standard_deviations_are_a_softplus() -> None:
+    read = Gaussian.of_output(torch.tensor([0.0, 0.0, 0.0, -2.0, 0.0, 3.0]))
+    assert read.mean.tolist() == [0.0, 0.0, 0.0]
+    expected = [math.log(1 + math.exp(raw)) + STD_FLOOR for raw in (-2.0, 0.0, 3.0)]
+    assert read.std.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_kl_with_unequal_variances_by_hand() -> None:
+    """log(σ_p / σ_q) + (σ_q² + (μ_q − μ_p)²) / 2σ_p² − ½, which is another number the other way round."""
+    q, p = (Gaussian(torch.tensor([mean]), torch.tensor([std])) for mean, std in ((1.0, 2.0), (-0.5, 0.5)))
+    assert q.kl(p).item() == pytest.approx(math.log(0.25) + (4 + 2.25) / 0.5 - 0.5)
+    assert p.kl(q).item() == pytest.approx(math.log(4) + (0.25 + 2.25) / 8 - 0.5)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from latentmt.nn import positions as positions_module
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import Source, attention_bias
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
 
@@ -70,15 +70,11 @@ def test_steps_need_a_causal_stack() -> None:
 
 def test_input_skip_adds_the_input_after_every_layer() -> None:
     stack = DecoderStack(SIZE, input_skip=True)
-    for layer in stack.layers:  # layers that change nothing leave only the skips
-        for out in (layer.self_attention.out, layer.cross_attention.out, layer.feed_forward.out):
-            torch.nn.init.zeros_(out.weight)
-    x = torch.randn(2, 5, 8)
-    expected = x
-    for _ in range(SIZE.layers):
-        expected = (expected + x) / math.sqrt(2)
-    got = stack(x, SEGMENT, stack.remember(source()))
-    torch.testing.assert_close(got, torch.nn.functional.layer_norm(expected, (8,)))
+    x, memory = torch.randn(2, 5, 8), stack.remember(source())
+    bias, expected = attention_bias(SEGMENT, SEGMENT, torch.float32), x
+    for layer, keys_values in zip(stack.layers, memory.keys_values, strict=True):
+        expected = (layer(expected, bias, keys_values, bias) + x) / math.sqrt(2)  # a layer feels the scale of its input
+    torch.testing.assert_close(stack(x, SEGMENT, memory), stack.norm(expected))
 
 
 def test_autocast_stays_close_to_fp32() -> None:
@@ -99,6 +95,13 @@ def test_positions_are_sines_and_cosines_clamped_at_the_end() -> None:
     assert table[3, 4].item() == pytest.approx(math.cos(3 * 10_000 ** (-2 / 6)), abs=1e-6)
     assert torch.equal(table[9], table[11])
     assert not positions.state_dict()
+
+
+def test_an_embedded_id_is_scaled_and_told_its_place() -> None:
+    embedding = Embedding(11, 8, dropout=0.0)
+    ids, position = torch.tensor([[3, 7, 3]]), torch.tensor([[0, 1, 5]])
+    expected = embedding.weight[ids] * math.sqrt(8) + embedding.positions.table[position]
+    torch.testing.assert_close(embedding(ids, position), expected)
 
 
 def test_log_prob_does_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,7 @@ def test_times_can_be_those_of_another_report(
     other["speed"]["result"]["speeds"][0]["text"]["mean"] = 1234.5
     (timed / "report.json").write_text(json.dumps(other))
     monkeypatch.setattr(measured, "measure_speed", None)
+    shutil.copytree(out / "measured", here / "measured")  # all else was measured before
     sizes = SIZES[2:]  # without --timed
     found = run("report", work, *sizes, "--out", here, "--times", timed)
     assert found.exit_code == 0, found.output
@@ -282,12 +283,13 @@ def test_samples_as_a_page(work: Path, tmp_path: Path) -> None:
 
 def test_another_text_is_another_measurement(work: Path, tmp_path: Path) -> None:
     """Even if its files have the same names, and whatever their order."""
+    shutil.copytree(work / "latent", tmp_path / "latent")
     sizes = ("--out", tmp_path / "out", "--timed", 1, "--judged", 1, "--posterior-samples", 2, "--shown", 0)
 
     def said(*files: Path) -> str:
         source, *references = files
         chosen = [word for path in references for word in ("--ref", path)]
-        done = run("report", work, "--src", source, *chosen, *sizes, "--device", "cpu")
+        done = run("report", tmp_path, "--src", source, *chosen, *sizes, "--device", "cpu")
         assert done.exit_code == 0, done.output
         return done.output
 

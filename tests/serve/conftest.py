@@ -6,6 +6,7 @@ import contextlib
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
         try:
             while not (found := re.search(r"http://\S+", log.read_text())):
                 assert process.poll() is None, log.read_text()
+                time.sleep(0.02)
             yield Running(found[0], process, log)
         finally:
             process.terminate()

@@ -304,6 +304,18 @@ def test_equal_sources_are_translated_once(
     assert fake.sentences == len({tuple(source) for source in sources}) < len(sources) - PAIRS // 2
 
 
+def test_the_same_words_in_another_order_are_another_source(teacher: Teacher, fake: Fake, tmp_path: Path) -> None:
+    (tmp_path / "x.de").write_text("a b\nb a\na a b\na b a\n", "utf-8")
+    (tmp_path / "x.en").write_text("1\n2\n3\n4\n", "utf-8")
+    text = ParallelText(source=("x.de",), target=("x.en",))
+    config = DataConfig(languages=("de", "en"), train=(text,), dev=text, tokenizer=TokenizerConfig(vocabulary=400))
+    corpus, _ = prepare(config, tmp_path, tmp_path / "corpus")
+    sized = Teacher(TeacherConfig(preset="tiny", d_model=16, d_filter=32), corpus.tokenizer.size)
+    distilled, _ = run(sized, corpus, tmp_path / "out")
+    assert fake.sentences == 4
+    assert sentences(distilled) == [(source, [*source[-2::-1], EOS]) for source, _ in sentences(corpus)]
+
+
 def test_the_first_parts_are_a_fair_sample(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
     lengths: list[int] = []
     fake.answer = lambda source: lengths.append(len(source)) or Fake.backwards(source)

@@ -53,6 +53,8 @@ def test_what_is_lost_is_put_behind_the_word_it_belongs_to() -> None:
     assert [one.text for one in lost] == ["{x}"]
     links = [Link((0, 5), (0, 4), 0.9), Link((6, 7), (0, 3), 0.6), Link((8, 13), (5, 10), 0.9)]
     assert put_back(rewritten, lost, links).text == "Look {x} today."
+    doubtful = Link((6, 7), (5, 10), 0.2)
+    assert put_back(rewritten, lost, [doubtful, *links]).text == "Look {x} today."
     assert put_back(rewritten, lost, links[:1]).text == "Look {x} today."  # from just before it
     assert put_back(rewritten, lost, []).text == "Look today {x}."
 

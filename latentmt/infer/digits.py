@@ -1,29 +1,31 @@
-"""Numbers of a sentence in its translation: every digit of the source comes back, written as the target language does.
+"""Numbers of a sentence in its translation: their digits come back, written as the target language does.
 
-"1.500 Euro" becomes "1,500 euros". A number may also be spelt out ("five"), or be an hour of a clock with twelve. It
-knows texts only: what is lost is the caller's to put back.
+"1.500 Euro" becomes "1,500 euros". A number may also be spelt out ("five"), a time be told by a clock of twelve hours,
+and a date be written in parts. It knows texts only: what is lost is the caller's to put back.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 from latentmt.infer.rewriting import Replacement
 
 SEPARATORS = {"de": (".", ","), "ro": (".", ","), "en": (",", ".")}
 """What languages write between thousands, and before decimals."""
 
-_NUMBER = re.compile(r"(?<![\w.])\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d)|\d+(?:[.,:]\d+)*")
+# Not what follows a letter (CO2), nor a half or a quarter of an hour before or after another (halb 3).
+_NUMBER = re.compile(
+    r"(?<![^\W\d_])(?<!halb )(?<!iertel )(?<!iertel nach )(?<!iertel vor )"
+    r"(?:\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?!\d)|\d{1,2} Uhr \d{2}(?!\d)|\d+(?:[.,:/]\d+)*)"
+)
 _HOUR = re.compile(r"[\s\u00a0]*Uhr\b")
-_DECADE = re.compile(r"er\b")
-_ALIKE = 0.5
-"""How much two numbers have in common that are taken for one, at least."""
+_DECADE = re.compile(r"er(?:n|\b)")
 
-_ENGLISH = """zero|a,an,one,first,once,single|two,second,twice,both,half,double|three,third|four,fourth,quarter
-five,fifth|six,sixth|seven,seventh|eight,eighth|nine,ninth|ten,tenth|eleven,eleventh|twelve,twelfth,dozen|thirteen,thirteenth
+_ENGLISH = """zero,midnight|a,an,one,first,once,single|two,second,twice,both,half,double,pair,couple|three,third,thirds
+four,fourth,quarter,quarters|five,fifth|six,sixth|seven,seventh|eight,eighth|nine,ninth|ten,tenth|eleven,eleventh|twelve,twelfth,dozen,noon,midnight|thirteen,thirteenth
 fourteen,fourteenth|fifteen,fifteenth|sixteen,sixteenth|seventeen,seventeenth|eighteen,eighteenth|nineteen,nineteenth
 twenty,twentieth,twenties"""
 _WORDS = {str(number): set(words.split(",")) for number, words in enumerate(re.split(r"[|\n]", _ENGLISH))} | {
@@ -42,6 +44,9 @@ _WORDS = {str(number): set(words.split(",")) for number, words in enumerate(re.s
 _SPELT = {"en": _WORDS}
 
 
+_MONTHS = re.compile(r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE)
+
+
 @dataclass(frozen=True)
 class Number:
     """A number where it stands in a text."""
@@ -51,6 +56,11 @@ class Number:
     text: str
     keys: tuple[str, ...]
     """The digits that it may have in a translation, its own first."""
+
+    @property
+    def parts(self) -> list[str]:
+        """The digits between separators, without leading zeros."""
+        return [part.lstrip("0") or "0" for part in re.findall(r"\d+", self.text)]
 
 
 @dataclass(frozen=True)
@@ -80,52 +90,76 @@ def written(number: str, languages: tuple[str, str]) -> str:
 
 
 def check_numbers(source: str, target: str, languages: tuple[str, str]) -> Checked:
-    """Compare the numbers of a sentence with those of its translation."""
-    missing, extra, repairs = numbers_in(source), numbers_in(target), []
+    """Compare the numbers of a sentence with those of its translation.
+
+    Nothing is called lost where the target language's words for numbers are not known.
+    """
+    missing, extra = numbers_in(source), numbers_in(target)
+    pairs = [*_paired(missing, extra, lambda one: one.keys[:1]), *_paired(missing, extra, lambda one: one.keys[1:])]
+    repairs = [
+        Replacement(other.start, other.end, new)
+        for number, other in pairs
+        if (new := written(number.text, languages)) != number.text
+        and number.keys[0] == other.keys[0]
+        and new != other.text
+        and ":" not in other.text
+    ]
+    words = set(re.findall(r"\w+(?:-\w+)*", target.lower()))
+    missing = [one for one in missing if not (_is_spelt(one, words, languages[1]) or _is_in_parts(one, extra, target))]
+    for number, other in itertools.product(list(missing), list(extra)):
+        if number in missing and other in extra and _is_garbled(number.keys[0], other.keys[0]):
+            missing.remove(number)
+            extra.remove(other)
+            repairs.append(Replacement(other.start, other.end, written(number.text, languages)))
+    return Checked(sorted(repairs), missing if languages[1] in _SPELT else [])
+
+
+def _paired(
+    missing: list[Number], extra: list[Number], keys: Callable[[Number], Sequence[str]]
+) -> list[tuple[Number, Number]]:
+    """Numbers of both sides with the same digits; they are taken out of the lists."""
+    pairs = []
     for number in list(missing):
-        if same := next((one for one in extra if one.keys[0] in number.keys), None):
+        if same := next((one for one in extra if one.keys[0] in keys(number)), None):
             missing.remove(number)
             extra.remove(same)
-            new = written(number.text, languages)
-            if new != number.text and same.keys[0] == number.keys[0] and same.text != new:
-                repairs.append(Replacement(same.start, same.end, new))
-    words = re.findall(r"[\w-]+", target.lower())
-    missing = [number for number in missing if not _is_spelt(number, words, languages[1])]
-    for number, other in _alike(missing, extra):
-        missing.remove(number)
-        extra.remove(other)
-        repairs.append(Replacement(other.start, other.end, written(number.text, languages)))
-    return Checked(sorted(repairs), missing)
+            pairs.append((number, same))
+    return pairs
 
 
 def _keys(text: str, match: re.Match[str]) -> tuple[str, ...]:
-    own = re.sub(r"\D", "", match[0])
-    keys = [own]
-    if _HOUR.match(text, match.end()):
-        hour, rest = re.match(r"(\d{1,2})\D?(\d*)", match[0]).groups()  # type: ignore[union-attr] # it begins with a digit
-        hour = str(int(hour) - 12 if int(hour) > 12 else int(hour))
-        keys += [hour + rest] + ([hour] if rest in ("", "00") else [])
-    if _DECADE.match(text, match.end()) and len(own) == 2:
-        keys.append(f"19{own}")
+    keys = [re.sub(r"\D", "", match[0])]
+    if "Uhr" in match[0] or _HOUR.match(text, match.end()) or re.fullmatch(r"\d{1,2}:\d{2}", match[0]):
+        first, *others = re.findall(r"\d+", match[0])
+        for hour in {int(first), int(first) - 12 if int(first) > 12 else int(first)}:
+            minutes = "".join(others)
+            keys += [f"{hour}{minutes}", f"{hour:02d}{minutes}"]
+            keys += [f"{hour}00", str(hour)] if minutes in ("", "00") else []
+    if _DECADE.match(text, match.end()) and len(keys[0]) == 2:
+        keys.append(f"19{keys[0]}")
     return tuple(keys)
 
 
-def _is_spelt(number: Number, words: Sequence[str], language: str) -> bool:
-    known = _SPELT.get(language, {})
-    return any(not known.get(key.lstrip("0") or "0", set()).isdisjoint(words) for key in number.keys)
+def _is_spelt(number: Number, words: set[str], language: str) -> bool:
+    def spelt(digits: str) -> bool:
+        return not _SPELT.get(language, {}).get(digits.lstrip("0") or "0", set()).isdisjoint(words)
+
+    return any(map(spelt, number.keys)) or all(map(spelt, number.parts))
 
 
-def _alike(missing: Sequence[Number], extra: Sequence[Number]) -> list[tuple[Number, Number]]:
-    """Pairs of a missing number and one that is likely what the model made of it."""
-    ratios = [
-        (SequenceMatcher(None, one.keys[0], other.keys[0], False).ratio(), one, other)
-        for one in missing
-        for other in extra
-        if abs(len(one.keys[0]) - len(other.keys[0])) <= 2
-    ]
-    pairs: dict[int, tuple[Number, Number]] = {}
-    for ratio, one, other in sorted(ratios, key=lambda row: (-row[0], row[1].start, row[2].start)):
-        taken = one.start in pairs or any(other.start == of.start for _, of in pairs.values())
-        if ratio >= _ALIKE and not taken:
-            pairs[one.start] = (one, other)
-    return list(pairs.values())
+def _is_in_parts(number: Number, extra: Sequence[Number], target: str) -> bool:
+    """Whether a date, a ratio or a fraction is there with other marks between its parts, or its month as a word."""
+    there = {part for one in extra for part in one.parts}
+    parts = number.parts
+    if len(parts) < 2 or written(number.text, ("de", "en")) != number.text:
+        return False
+    is_date = "." in number.text and _MONTHS.search(target) is not None
+    return set(parts[:1] + parts[2:] if is_date else parts) <= there
+
+
+def _is_garbled(right: str, wrong: str) -> bool:
+    """Whether a model has likely made the one of the other: a digit too often or too seldom, or one of three wrong."""
+    if len(right) == len(wrong):
+        return len(right) > 2 and sum(one != other for one, other in zip(right, wrong, strict=True)) == 1
+    runs = ([key for key, _ in itertools.groupby(digits)] for digits in (right, wrong))
+    return abs(len(right) - len(wrong)) == 1 and next(runs) == next(runs)

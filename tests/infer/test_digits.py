@@ -39,12 +39,45 @@ def test_separators_follow_the_language(german: str, english: str) -> None:
         ("Im Jahr 1984 und 2014.", "In 2014 and 1994.", "In 2014 and 1984."),
         ("300 000 Euro", "300 000 euros", "300 000 euros"),
         ("Zwölf Hunde", "12 dogs", "12 dogs"),
-        ("Am 24.12.2023", "On 24/12/2023", "On 24/12/2023"),
     ],
 )
 def test_numbers_are_put_right(source: str, target: str, repaired: str) -> None:
     checked = check_numbers(source, target, DE_EN)
     assert Rewritten(target, checked.repairs).text == repaired
+    assert checked.lost == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("Am 24.12.2023", "On 24/12/2023"),
+        ("Am 24.12.2023", "On 24 December 2023"),
+        ("Am 1.5.2023", "On May 1, 2023"),
+        ("Am 24.12.", "On 24 December"),
+        ("Sie gewannen 3:2.", "They won 3-2."),
+        ("Im Verhältnis 1:10", "At a ratio of 1 to 10"),
+        ("Um 20 Uhr kommen 8 Leute.", "8 people are coming at 20 o'clock."),
+        ("Um 20 Uhr kommen 8 Leute.", "8 people are coming at 8 p.m."),
+        ("Um 9 Uhr 30 geht es los.", "It starts at 9:30."),
+        ("Um 18 Uhr", "At 6:00 p.m."),
+        ("Um 14:30", "At 2:30 p.m."),
+        ("Um 12 Uhr", "At noon"),
+        ("Wir treffen uns um halb 3.", "We meet at 2:30."),
+        ("Um Viertel nach 3", "At 3:15"),
+        ("In den 80ern", "In the 1980s"),
+        ("Mehr CO2", "More carbon dioxide"),
+        ("2/3 der Leute", "Two thirds of the people"),
+        ("10'000 Franken", "10,000 francs"),
+        ("Joh 3,16", "John 3:16"),
+    ],
+)
+def test_what_is_said_otherwise_is_left_alone(source: str, target: str) -> None:
+    checked = check_numbers(source, target, DE_EN)
+    assert (checked.repairs, checked.lost) == ([], [])
+
+
+def test_nothing_is_lost_in_a_language_whose_words_are_not_known() -> None:
+    assert check_numbers("3 cats at 8 p.m.", "drei Katzen um 20 Uhr", ("en", "de")).lost == []
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,9 @@ train-demo: .venv/installed-dev
 	@$(BIN)/latentmt evaluate --model $(RUN) --src $(TEXT)/test.de \
 		--ref $(TEXT)/test.british.en --ref $(TEXT)/test.american.en
 
+# Two processes, a file each at a time: what a file's tests share is made once.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 # What takes too long for every change: processes killed many times, and twenty times as many random inputs.
 test-long: .venv/installed-dev

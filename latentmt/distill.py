@@ -91,7 +91,7 @@ class _Sources:
         self.training = len(self._splits[0])
         """How many have a reference."""
         self.lengths = np.concatenate([side.lengths for side in self._splits])
-        hashes = np.concatenate([_hashes(side) for side in self._splits])
+        hashes = np.concatenate([_hashes(side, corpus.manifest.vocabulary) for side in self._splits])
         _, first, self.of = np.unique(hashes, return_index=True, return_inverse=True)
         self.distinct = first
         """The first of each set of equals."""
@@ -105,12 +105,12 @@ class _Sources:
         return len(self.lengths)
 
 
-def _hashes(sentences: Sentences) -> UInt64[np.ndarray, n]:
+def _hashes(sentences: Sentences, vocabulary: int) -> UInt64[np.ndarray, n]:
     """A 64-bit hash of each sentence. Two that differ collide in about n²/2⁶⁵ of all corpora."""
     if not len(sentences):
         return np.zeros(0, dtype=np.uint64)
     random = np.random.default_rng(0)
-    of_id = random.integers(2**64, size=int(sentences.ids.max()) + 1, dtype=np.uint64)
+    of_id = random.integers(2**64, size=vocabulary, dtype=np.uint64)
     of_place = random.integers(2**64, size=int(sentences.lengths.max()), dtype=np.uint64) | np.uint64(1)
     starts = sentences.offsets[:-1]
     place = np.arange(len(sentences.ids)) - np.repeat(starts, sentences.lengths)

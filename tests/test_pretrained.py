@@ -10,6 +10,7 @@ import pytest
 from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.installed import PRETRAINED
+from latentmt.serve.markup import Document
 
 FOLDER = PRETRAINED / "deen"
 
@@ -166,6 +167,34 @@ def test_what_needs_no_translation_comes_back_as_it_was(deen: Translator) -> Non
         assert deen.translate(f"Ich habe {span} gestern gelesen.").count(span) == 1
     assert deen.translate("Klicken Sie auf <b>Hilfe</b>.").count("<b>") == 1
     assert deen.translate("12:30 – 14:00") == "12:30 – 14:00"
+
+
+def translated_html(translator: Translator, source: str) -> str:
+    document = Document(source)
+    return document.written(translator.aligned(document.texts, translator.how()))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "<td><b>42</b></td>",
+        "<li><a href='/a'>2023</a></li>",
+        "<p><a href='https://a.de'>www.a.de</a></p>",
+        "<p><b>😀</b></p>",
+    ],
+)
+def test_html_of_what_needs_no_translation_is_left_as_it_is(deen: Translator, source: str) -> None:
+    assert translated_html(deen, source) == source
+
+
+def test_tags_stay_around_what_needs_no_translation(deen: Translator) -> None:
+    assert "<b>12:30</b>" in translated_html(deen, "<p>Guten Morgen. <b>12:30</b></p>")
+    assert "<b>😀</b>" in translated_html(deen, "<p><b>😀</b> Hallo Welt</p>")
+    assert "<b>www.a.de</b>" in translated_html(deen, "<p>Ich habe <b>www.a.de</b> gestern gelesen.</p>")
+
+
+def test_only_white_space_and_emoji(deen: Translator) -> None:
+    assert deen.translate("😀 \u200b").strip() == "😀"
 
 
 def test_numbers_keep_their_digits_and_are_written_as_in_english(deen: Translator) -> None:

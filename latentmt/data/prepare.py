@@ -88,6 +88,9 @@ def prepare(
         return corpus, False
     if tokenizer is None:
         tokenizer = _learn_tokenizer(config, folder)
+    if len(tokenizer.placeholders) != config.tokenizer.placeholders:
+        reserved, wanted = len(tokenizer.placeholders), config.tokenizer.placeholders
+        raise UserError(f"the tokenizer reserves {reserved} placeholders, the recipe's data.tokenizer says {wanted}")
     with CorpusWriter(out, tokenizer) as writer:
         splits = {"train": _write_train(config, folder, tokenizer, writer.split("train"))}
         for name, text in config.held_out().items():
@@ -181,7 +184,8 @@ def _write_train(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer:
 
 def _write_monolingual(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
     """Sources without a translation: cleaned as pairs of equals would be, and written with empty targets."""
-    tally, masked = Tally(), _masker(config)
+    # Without random names: every capitalised word would be one that both sides have.
+    tally, masked = Tally(), _masker(replace(config, placeholders=replace(config.placeholders, share=0.0)))
     languages = config.clean.languages and (config.clean.languages[0],) * 2
     cleaner = Cleaner(replace(config.clean, languages=languages))
     lines = read_lines([folder / name for name in config.monolingual])

@@ -9,11 +9,11 @@ import re
 
 from latentmt.data.tokenizer import PLACEHOLDERS
 
-_TOP_LEVEL = "com|org|net|info|gov|edu|eu|de|at|ch|uk|fr|it|es|nl|pl|ro|io|dev|app"
+_TOP_LEVEL = "com|org|net|info|gov|edu|eu|de|at|ch|uk|fr|it|nl|pl|ro|io|dev|app"
 _EXTENSIONS = (
     "txt|md|rst|csv|tsv|json|ya?ml|toml|xml|html?|css|jsx?|tsx?|py|ipynb|java|kt|cpp|hpp|cs|go|rs|rb|php|pl|sh|bat|ps1|sql"
     "|ini|cfg|conf|log|lock|env|pdf|docx?|xlsx?|pptx?|odt|ods|odp|rtf|epub|png|jpe?g|gif|svg|webp|bmp|mp[34]|wav|avi|mov"
-    "|zip|tar|gz|bz2|xz|7z|rar|exe|dll|so|jar|apk|iso|deb|rpm|whl"
+    "|zip|tar|gz|bz2|xz|7z|rar|exe|dll|jar|apk|iso|deb|rpm|whl"
 )
 _EMOJI = (
     "[\U0001f1e6-\U0001f1ff]{2}"  # flags
@@ -27,23 +27,27 @@ _EMOJI = (
 _KINDS = {
     "code": r"`[^`\n]{1,200}`",
     "tag": r"</?[A-Za-z][^<>\n]{0,200}>",
-    "url": r"(?:https?|ftp|file)://[^\s<>\"“”„`|]++|\bwww\.[^\s<>\"“”„`|]++",
+    "url": r"(?i:https?|ftp|file)://[^\s<>\"“”„`|]++|\b(?i:www)\.[^\s<>\"“”„`|]++",
     "mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}",
-    "braces": r"\$?\{\{?[\w .:$#@!-]{0,60}\}\}?",
+    "braces": r"\$?\{\{?[\w.:$#@!-]{0,60}\}\}?|\{\{[^{}\n]{0,60}\}\}"
+    r"|\{\w{1,40}, ?(?:plural|select|number|date)[^{}\n]{0,60}\}",
     "format": r"%\(\w{1,40}\)[sdif]|%\d{1,2}\$[sd@]|%[-+0]?\d{0,3}(?:\.\d{1,2})?[sdifgxu@](?![^\W\d_])",
-    "iban": r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)",
+    "iban": r"(?<!\w)[A-Z]{2}\d{2}(?: ?(?=[A-Z]*\d)[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)",
     "phone": r"(?<![\w.,+/-])(?:\+|00)\d{1,3}[ /-]?(?:\(0?\d{0,4}\)[ ]?)?\d(?:[ /-]?\d){5,14}(?![\w])"
     r"|(?<![\w.,+/–-])(?:\(0\d{2,5}\)|0\d{2,5})[ ]?[ /-][ ]?\d(?:[ -]?\d){3,10}(?!\w|[.,]\d)",
-    "path": r"(?<!\w)[A-Za-z]:\\[^\s\"<>|]++|(?<![\w/.<:])(?:~|\.{1,2})?/[\w.@+~-]+(?:/[\w.@+~-]*)+"
+    "path": r"(?<!\w)[A-Za-z]:\\[^\s\"<>|]++|(?<![\w/.<:])(?:~|\.{1,2})?/[\w.@+~-]++(?:/[\w.@+~-]*+)++(?<!/\w/)"
     r"|(?<![\w/.<:])(?:~|\.{1,2})/[\w.@+~-]+|\$[A-Za-z_]\w*(?:/[\w.@+~-]+)*",
-    "file": rf"(?<![\w./-])\w[\w.-]{{0,60}}\.(?:{_EXTENSIONS})(?![\w-]|\.\w)",
-    "domain": rf"(?<![\w.@-])(?:[a-z0-9][a-z0-9-]{{0,62}}\.){{1,4}}(?:{_TOP_LEVEL})(?![\w-]|\.\w)(?:/[^\s<>\"“”]*+)?",
+    "file": rf"(?<![\w./-])(?:[A-Za-z]:/)?(?:[\w.-]{{1,60}}/){{0,9}}\w[\w.-]{{0,60}}\.(?:{_EXTENSIONS})(?![\w-]|\.\w)",
+    "domain": rf"(?<![\w.@-])(?:[^\W_][\w-]{{0,62}}\.){{0,3}}[^\W_][\w-]{{2,62}}\.(?:{_TOP_LEVEL})(?![\w-]|\.\w)"
+    r"(?::\d{1,5})?(?:/[^\s<>\"“”]*+)?",
     "uuid": r"(?<!\w)[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}(?!\w)",
     "version": r"(?<![\w.,])v\d{1,5}(?:\.\d{1,5})+(?!\w)"
-    r"|(?<![\w.,])(?!\d{1,3}(?:\.\d{3})+(?!\w|\.\d))v?\d{1,5}(?:\.\d{1,5}){3,}(?!\w|[.,]\d)",
-    "identifier": r"(?<![\w.-])(?:[A-Za-z]\w{0,40}_\w{1,60}|_\w{2,60}|[A-Za-z_][\w.]{0,60}\(\))(?![\w(])",
+    r"|(?<![\w.,])(?!\d{1,3}(?:\.\d{3})+(?!\w|\.\d))v?\d{1,5}(?:\.\d{1,5}){3,}(?::\d{1,5})?(?!\w|[.,]\d)",
+    # Not Bürger_innen, nor _stressed_ words, nor sentences that end in an empty bracket.
+    "identifier": r"(?<![\w.-])(?![A-ZÄÖÜ]\w*_inn?(?:en)?\b)"
+    r"(?:[A-Za-z]\w{0,40}_\w{0,60}[A-Za-z0-9]|__\w{2,60}|[a-z][\w.]{0,60}\(\))(?![\w(])",
     "serial number": r"(?<![\w.-])(?=[A-Z-]{0,12}\d)(?=[\d-]{0,12}[A-Z])[A-Z0-9][A-Z0-9-]{3,30}[A-Z0-9](?![\w-])",
-    "option": r"(?<![\w-])--[a-z][a-z0-9]{1,30}(?:-[a-z0-9]{1,30}){0,5}(?!\w)",
+    "option": r"(?<![\w-])--[a-z][a-z0-9]{1,30}(?:-[a-z0-9]{1,30}){0,5}(?![\w-])(?![^\n]{0,80}\w--)",
     "handle": r"(?<![\w&/])[@#][A-Za-z_]\w{1,60}",
     "entity": r"&(?:[a-z]{2,8}|#\d{1,6}|#x[0-9a-f]{1,6});",
     "emoji": _EMOJI,
@@ -58,8 +62,8 @@ _HINTS = (
 )
 _SPAN = re.compile("|".join(f"(?:{pattern})" for pattern in _KINDS.values()))
 _ALL_EMOJI = re.compile(f"(?:{_EMOJI})+")
-_CLOSING = re.compile(r"[.,;:!?…'’)\]}»*_-]+\Z")
-_BARE = re.compile(r"(?:https?|ftp|file)://|www\.|[a-z0-9.-]+/|[~.$/]|[A-Za-z]:\\")
+_CLOSING = frozenset(".,;:!?…'’)]}»*")
+_BARE = re.compile(r"(?i:(?:https?|ftp|file)://|www\.)|[a-z0-9.-]+/|[~.$/]|[A-Za-z]:\\")
 
 
 def find_spans(text: str) -> list[tuple[int, int]]:
@@ -84,11 +88,12 @@ def is_emoji(text: str) -> bool:
 
 def _without_closing(address: str) -> str:
     """The address without punctuation at its end; a bracket that it opened itself stays."""
-    while closing := _CLOSING.search(address):
-        mark = address[-1]
-        if mark in ")]}" and address.count("([{"[")]}".index(mark)]) >= address.count(mark):
-            break
-        if mark in "-_" or not closing:
-            break
-        address = address[:-1]
-    return address
+    unopened = {bracket: address.count(bracket) - address.count(pair) for pair, bracket in ("()", "[]", "{}")}
+    end = len(address)
+    while end and address[end - 1] in _CLOSING:
+        if (mark := address[end - 1]) in unopened:
+            if unopened[mark] <= 0:
+                break
+            unopened[mark] -= 1
+        end -= 1
+    return address[:end]

@@ -72,6 +72,9 @@ class How(Section):
                 raise UserError(f"{name} {getattr(self, name)!r}: expected a whole number")
             if not least <= getattr(self, name) <= most:
                 raise UserError(f"{name} {getattr(self, name)}: expected {least} to {most}")
+        for name in ("adaptive", "verbatim"):
+            if not isinstance(getattr(self, name), bool):
+                raise UserError(f"{name} {getattr(self, name)!r}: expected True or False")
         if not isinstance(self.length_bias, int | float) or not -0.9 <= self.length_bias <= 5:
             raise UserError(f"length_bias {self.length_bias}: expected -0.9 to 5")
         if self.method == "teacher":

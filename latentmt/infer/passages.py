@@ -28,8 +28,9 @@ class Part:
 
     @property
     def untouched(self) -> str:
-        """What stands for it where it is not translated."""
-        return self.sentence.text if len(self.ids) > 1 else ""
+        """What stands for it where it is not translated: without what normalising leaves nothing of."""
+        core = self.sentence.shown.before if len(self.ids) > 1 else ""
+        return self.sentence.lead + core + self.sentence.tail
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,20 @@ class Done:
         whole = self.completed() if self.lost else self
         return self.part.sentence.lead + whole.rewritten.text + self.part.sentence.tail
 
-    def moved(self, link: Link) -> Link:
-        """A link between characters of the sentence and of its translation."""
-        sentence, lead = self.part.sentence, len(self.part.sentence.lead)
-        source, target = sentence.shown.origin(*link.source), self.rewritten.after(*link.target)
-        return Link(source, target, link.weight).moved(lead, lead)
+    def linked(self, links: Sequence[Link]) -> list[Link]:
+        """Links between the sentence and its translation, from those between what was shown and what was written."""
+        sentence = self.part.sentence
+        lead, tail = len(sentence.lead), len(sentence.tail)
+        inside = [
+            Link(sentence.shown.origin(*link.source), self.rewritten.after(*link.target), link.weight) for link in links
+        ]
+        around = [link_of((0, lead), (0, lead))] if lead else []
+        if tail:
+            ends = len(sentence.text), len(self.text)
+            around.append(link_of((ends[0] - tail, ends[0]), (ends[1] - tail, ends[1])))
+        return [link.moved(lead, lead) for link in inside] + around
+
+
+def link_of(source: tuple[int, int], target: tuple[int, int]) -> Link:
+    """A link between what is the same on both sides."""
+    return Link(source, target, 1.0)

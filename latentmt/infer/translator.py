@@ -27,7 +27,7 @@ from latentmt.infer.alignment import Link, links
 from latentmt.infer.engine import Engine, GoOn, always
 from latentmt.infer.found import Candidate, ranked
 from latentmt.infer.how import METHODS, WAY, How, Method, check_names, default_method
-from latentmt.infer.passages import Done, Part, Passage
+from latentmt.infer.passages import Done, Part, Passage, link_of
 from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.refine import ADAPTIVE_STEPS
 from latentmt.infer.search import Networks
@@ -89,7 +89,7 @@ class Translator:
         """Which models these are, where they come from bundles."""
         self.longest = longest
         """Tokens of the longest sentence the networks are given, EOS included: they have seen none longer."""
-        self._verbatim = Verbatim(tokenizer.placeholders, languages)
+        self._verbatim = Verbatim(tokenizer.placeholders, languages, lowercase=rules[0].lowercase)
         self.own = own
         """The model's own way to translate, where it has one."""
         self.device = next((latent or cast(Teacher, teacher)).parameters()).device
@@ -283,12 +283,16 @@ class Translator:
 
     def _tried_again(self, done: list[Done], how: How, go_on: GoOn) -> list[Done]:
         """Where something is lost, the translation in which the numbers have stand-ins, too, if less is lost there."""
-        again = [number for number, one in enumerate(done) if one.lost and self.languages]
-        if not again:
+        masked = {
+            number: self._verbatim.without_numbers(one.part.sentence) for number, one in enumerate(done) if one.lost
+        }
+        masked = {
+            number: one for number, one in masked.items() if one.shown.text != done[number].part.sentence.shown.text
+        }
+        if not masked:
             return done
-        masked = [self._verbatim.without_numbers(done[number].part.sentence) for number in again]
-        shown = [Part(sentence, self._encode(sentence.shown.text)) for sentence in masked]
-        better = dict(zip(again, self._done(shown, how, go_on), strict=True))
+        shown = [Part(sentence, self._encode(sentence.shown.text)) for sentence in masked.values()]
+        better = dict(zip(masked, self._done(shown, how, go_on), strict=True))
         return [min(one, better.get(number, one), key=lambda each: len(each.lost)) for number, one in enumerate(done)]
 
     def _completed(self, done: list[Done], go_on: GoOn) -> list[Done]:
@@ -337,7 +341,10 @@ class Translator:
             if part.is_asked:
                 one, some = next(pairs)
                 written = one.text
-                linked += [one.moved(link).moved(source, target) for link in some]
+                linked += [link.moved(source, target) for link in one.linked(some)]
+            elif written == part.sentence.text:
+                size = len(written)
+                linked.append(link_of((source, source + size), (target, target + size)))
             source, target = source + len(part.sentence.text) + len(after), target + len(written) + len(after)
         return Aligned(whole, linked)
 

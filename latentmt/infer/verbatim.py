@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -71,8 +72,9 @@ class Lost:
 class Verbatim:
     """The rules of one model: its stand-ins and languages."""
 
-    def __init__(self, placeholders: str, languages: tuple[str, str] | None) -> None:
-        self._stand_ins: Sequence[str] = tuple(placeholders) or LETTERS
+    def __init__(self, placeholders: str, languages: tuple[str, str] | None, lowercase: bool = False) -> None:
+        letters = tuple(map(str.lower, LETTERS)) if lowercase else LETTERS
+        self._stand_ins: Sequence[str] = tuple(placeholders) or letters
         self._languages = languages
 
     def cut(self, text: str, fits: Callable[[str], bool]) -> tuple[Line, list[Sentence]]:
@@ -87,14 +89,16 @@ class Verbatim:
 
         def fitting(part: str) -> bool:
             short, count = runs.subn(self._stand_ins[0], part)
-            return count <= len(self._stand_ins) and fits(short)
+            return count <= len(self._free(runs.sub(" ", part), ())) and fits(short)
 
-        line, sentences, place = split_line(filled, fitting), [], 0
+        line, sentences, first = split_line(filled, fitting), [], 0
         place = len(line.before)
         for part in line.parts:
             end = place + len(part.text)
-            inside = [(max(a, place) - place, min(b, end) - place) for a, b in spans if a < end and place < b]
-            sentences.append(self._sentence(text[place:end], inside))
+            last = bisect_left(spans, (end, end), first)
+            inside = [(max(a, place) - place, min(b, end) - place) for a, b in spans[first:last]]
+            sentences.append(self._sentence(text[place:end], [span for span in inside if span[0] < span[1]]))
+            first = max(first, last - 1)  # a span may go on in the next part
             place = end + len(part.after)
         return line, sentences
 
@@ -103,7 +107,7 @@ class Verbatim:
         core = text[start:end]
         inside = [(a - start, b - start) for a, b in spans if start <= a and b <= end]
         strings = list(dict.fromkeys(core[a:b] for a, b in inside))
-        given = dict(zip(strings, self._free(core, inside), strict=False))
+        given = dict(zip(strings, self._free(core, inside), strict=False))  # as many as there are: see `cut`
         replacements = [
             Replacement(a, b, _apart(core, (a, b), given[core[a:b]])) for a, b in inside if core[a:b] in given
         ]
@@ -124,10 +128,8 @@ class Verbatim:
             for one in numbers
             if one.text in given
         ]
-        assert sentence.languages is not None
-        stand_ins = sentence.stand_ins | {
-            stand_in: written(string, sentence.languages) for string, stand_in in given.items()
-        }
+        languages = sentence.languages or ("", "")
+        stand_ins = sentence.stand_ins | {stand_in: written(one, languages) for one, stand_in in given.items()}
         return Sentence(
             sentence.text, sentence.lead, sentence.tail, Rewritten(core, sorted(taken)), stand_ins, sentence.languages
         )
@@ -156,7 +158,7 @@ def restore(sentence: Sentence, translation: str) -> tuple[Rewritten, list[Lost]
         checked = check_numbers(shown, translation, sentence.languages)
         replacements += checked.repairs
         lost += [Lost((one.start, one.end), written(one.text, sentence.languages)) for one in checked.lost]
-    return Rewritten(translation, sorted(replacements)), lost
+    return Rewritten(translation, _apart_from_each_other(sorted(replacements))), sorted(lost, key=lambda one: one.place)
 
 
 def put_back(rewritten: Rewritten, lost: Sequence[Lost], links: Sequence[Link]) -> Rewritten:
@@ -170,10 +172,9 @@ def put_back(rewritten: Rewritten, lost: Sequence[Lost], links: Sequence[Link]) 
         for other in replacements:  # never inside of another
             if other.start < place < other.end or (place == other.start < other.end):
                 place = other.end
-        space = " " if place else ""
-        behind = "" if place else " "
-        replacements.append(Replacement(place, place, f"{space}{one.text}{behind}"))
-    return Rewritten(rewritten.before, sorted(replacements))
+        words = f" {one.text}" if place else f"{one.text} "
+        replacements.append(Replacement(place, place, words))
+    return Rewritten(rewritten.before, sorted(replacements, key=lambda each: (each.start, each.end)))
 
 
 def _place_for(source: _Span, links: Sequence[Link], translation: str) -> int:
@@ -181,13 +182,21 @@ def _place_for(source: _Span, links: Sequence[Link], translation: str) -> int:
     here = [link for link in links if link.source[0] < source[1] and source[0] < link.source[1]]
     before = [link for link in links if link.source[1] <= source[0] <= link.source[1] + 1]
     end = len(translation.rstrip(".!?… "))
-    if source[0] > 0 and not here and not before:
-        return end
     if not here and not before:
-        return 0
+        return end if source[0] else 0
     place = max(here or before, key=lambda link: link.weight).target[1]
-    word = re.compile(r"\w*").match(translation, place)
-    return word.end() if word else place
+    while place < len(translation) and translation[place].isalnum():
+        place += 1
+    return place
+
+
+def _apart_from_each_other(replacements: Sequence[Replacement]) -> list[Replacement]:
+    """The same without overlaps: two may want the space between them."""
+    apart: list[Replacement] = []
+    for one in replacements:
+        start = max(one.start, apart[-1].end) if apart else one.start
+        apart.append(Replacement(start, max(start, one.end), one.text))
+    return apart
 
 
 def _without_emoji(text: str, spans: Sequence[_Span]) -> _Span:
@@ -204,7 +213,9 @@ def _without_emoji(text: str, spans: Sequence[_Span]) -> _Span:
 
 def _pattern(stand_in: str) -> re.Pattern[str]:
     """A letter counts behind one in lower case, too: models forget a space."""
-    return re.compile(re.escape(stand_in) if stand_in in PLACEHOLDERS else rf"(?<![A-Z0-9_]){stand_in}(?!\w)")
+    if stand_in in PLACEHOLDERS:
+        return re.compile(re.escape(stand_in))
+    return re.compile(rf"(?<!\w){stand_in}(?!\w)" if stand_in.islower() else rf"(?<![A-Z0-9_]){stand_in}(?!\w)")
 
 
 def _apart(text: str, span: _Span, stand_in: str) -> str:

@@ -246,7 +246,15 @@ def test_placeholders_are_in_training_text_only(tmp_path: Path) -> None:
     assert all(pair.source == pair.target for pair in train)
     assert not any("www" in pair.source for pair in train)
     assert 60 < sum("Peter" in pair.source for pair in train) < 299  # some names went, too
-    assert not any("www" in pair.source for pair in texts(corpus, "monolingual"))
+    sources = [pair.source for pair in texts(corpus, "monolingual")]
+    assert not any("www" in source for source in sources)
+    assert all("Peter" in source for source in sources)
+
+
+def test_another_number_of_placeholders_than_the_tokenizers_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, tokenizer=TokenizerConfig(vocabulary=500, placeholders=2))
+    with pytest.raises(UserError, match="reserves 0 placeholders"):
+        prepare(config, SAMPLE, tmp_path, tokenizer)
 
 
 def test_keys_that_decide_nothing_leave_a_corpus_as_it_is(tmp_path: Path) -> None:

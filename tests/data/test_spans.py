@@ -14,6 +14,14 @@ VERBATIM = [
     "http://a.b/(c)",
     "www.firma.de",
     "firma.de/kontakt",
+    "müller.de",
+    "WWW.FIRMA.DE",
+    "src/main.py",
+    "C:/Temp/a.txt",
+    "bin/android_debug.apk",
+    "192.168.0.1:8080",
+    "{count, plural}",
+    "__init__",
     "help.shopify.com",
     "max.muster+x@mail.firma.de",
     "DE89 3704 0044 0532 0130 00",
@@ -60,6 +68,11 @@ PLAIN = [
     "Am 24.12.2023 um 14:30 Uhr (3,5 %) im 19. Jahrhundert.",
     "Der MP3-Player und der G20-Gipfel in den 90er Jahren.",
     "„Wirklich?“ – ja; 50 % davon.",
+    "Die Bürger_innen und jede Nutzer_in sind müde.",
+    "Das ist _wirklich_ gut, _sehr wichtig_.",
+    "Er kam --wie immer-- zu spät.",
+    "EU27 WILL MEHR GELD AUSGEBEN",
+    "Das war gut.so ist es, gut.es geht.",
     "Er sagte: 5 < 6 und 7 > 3 & so weiter.",
 ]
 
@@ -81,6 +94,11 @@ def test_spans_are_in_order_and_apart(text: str) -> None:
     places = [place for span in find_spans(text) for place in span]
     assert places == sorted(places)
     assert all(start < end for start, end in find_spans(text))
+
+
+@pytest.mark.parametrize("row", ["/a/" + "." * 100_000 + "a", "www.a" + "!" * 100_000, "http://a" + ")" * 100_000])
+def test_punctuation_behind_an_address_is_looked_at_once(row: str) -> None:
+    assert len(find_spans(row)) == 1
 
 
 @pytest.mark.parametrize("part", ["<a ", "a@", "/a", "0 ", "{", "%1", "A-", "a.", "https://", "`", "--a-", "😀\u200d"])

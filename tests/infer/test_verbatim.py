@@ -42,6 +42,25 @@ def test_a_letter_without_its_space_is_found() -> None:
     assert restore(sentence, "WeX see today.")[0].text == "We www.a.de see today."
 
 
+def test_models_in_lower_case_get_letters_in_lower_case() -> None:
+    (sentence,) = cut(Verbatim("", DE_EN, lowercase=True), "Siehe www.a.de heute.")
+    assert sentence.shown.text == "Siehe x heute."
+    assert restore(sentence, "see x today.")[0].text == "see www.a.de today."
+
+
+def test_replacements_do_not_overlap() -> None:
+    (sentence,) = cut(RESERVED, "Klick <b>a</b>.")
+    rewritten, _ = restore(sentence, f"Click {A} {B} on it.")
+    assert rewritten.text == "Click <b></b> on it."
+    assert rewritten.text[slice(*rewritten.after(10, 12))] == "on"
+
+
+def test_what_is_put_back_keeps_its_order() -> None:
+    (sentence,) = cut(RESERVED, "Nimm {z} und {a}.")
+    rewritten, lost = restore(sentence, "Take.")
+    assert put_back(rewritten, lost, []).text == "Take {z} {a}."
+
+
 def test_order_and_extra_stand_ins() -> None:
     (sentence,) = cut(RESERVED, "Erst {x}, dann {y}.")
     assert restore(sentence, f"{B} after {A} {A} {C}.")[0].text == "{y} after {x}."

@@ -91,6 +91,7 @@ def test_nothing_is_lost_in_a_language_whose_words_are_not_known() -> None:
         ("Ich habe 17 Katzen.", "I have cats.", ["17"]),
         ("Seite 12 von 40", "Page 12", ["40"]),
         ("12 und 12", "12", ["12"]),
+        ("Seite 12", "Page 345", ["12"]),
         ("Seite 12", "Page 34", ["12"]),  # nothing says that the one is made of the other
     ],
 )

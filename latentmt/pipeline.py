@@ -27,7 +27,7 @@ from latentmt.installed import find_model
 from latentmt.models.presets import parameter_counts
 from latentmt.models.teacher import Teacher
 from latentmt.recipe import Recipe
-from latentmt.replacement import ASIDE, Finished, MakeRoom
+from latentmt.replacement import ASIDE, TRAINING, Finished, MakeRoom
 from latentmt.stages import Plan, finished_bundle, make_plan, started
 from latentmt.train.halt import Halt
 from latentmt.train.loop import Outcome, Run
@@ -68,15 +68,18 @@ def run(
         say(f"{work / 'corpus'}: {'written' if written else 'nothing changed'}")
     ranks.wait()
     for stage in STAGES:
+        distilling = stage == "latent" and recipe.distill is not None
+        if not (distilling or getattr(recipe, stage)):
+            continue  # nothing is left undone by a halt that was asked for in the last step of all
         if ranks.any(halt.wanted()):
             return False
-        if stage == "latent" and recipe.distill:
+        if distilling:
             distill_corpus(recipe, work, ranks, replace=replace)
         if getattr(recipe, stage) and not train_stage(
             recipe, work, stage, ranks=ranks, halt=halt, budget_minutes=budget_minutes, replace=replace
         ):
             return False
-    if ranks.first and (work / ASIDE).exists():
+    if ranks.first and _finished(recipe, work, replace).aside():
         say(f"{work / ASIDE}: kept, since not all of it has been made again")
     return True
 
@@ -138,7 +141,7 @@ def train_stage(
             if steps != plan.train.steps and budget_minutes is None:
                 say(f"WARNING: {work / stage} was trained for {steps:,} steps; the recipe says {plan.train.steps:,}")
         return True
-    outcome = _outcome(plan, work / "training" / stage, ranks, halt, budget_minutes)
+    outcome = _outcome(plan, work / TRAINING / stage, ranks, halt, budget_minutes)
     if outcome.finished and ranks.first:
         progress = outcome.progress
         facts = {"run": identity, "steps": progress.step, "tokens": progress.tokens, "skipped": progress.skipped}

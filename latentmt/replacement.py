@@ -1,7 +1,8 @@
 """The finished parts of a work folder: none makes way for another unless that is asked for.
 
     work/<part>                 corpus, teacher, distilled, latent, score, energy
-    work/replaced/1/<part> …    what was put aside, until all of it has been made again
+    work/training/<part>        the state and the logs of the training that makes it
+    work/replaced/1/<part> …    what was put aside with its training, until all of it has been made again
 
 A part says what it was made with: its identity, a hash of all that decides it, and the settings themselves, so that a
 difference can be named. This file moves parts; it makes none.
@@ -9,6 +10,7 @@ difference can be named. This file moves parts; it makes none.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -22,10 +24,13 @@ from latentmt.data.corpus import read_manifest
 from latentmt.display import say
 from latentmt.errors import UserError
 from latentmt.files import make_folder, remove
+from latentmt.train.state import STATE, read_progress
 
 PARTS = ("corpus", "teacher", "distilled", "latent", "score", "energy")
 """Each is made from those before it; but for fields, which are made from the latent model."""
 ASIDE = "replaced"
+TRAINING = "training"
+CHOICES = "name another folder with --work, or replace it with --replace"
 SHOWN = 6
 """Differences that are named."""
 
@@ -54,50 +59,132 @@ class Finished:
     """Whether the latent model learns from the teacher."""
 
     def check(self, part: str, identity: str, settings: Mapping[str, Any]) -> None:
-        """Refuse to lose something finished: a model, or a corpus that models have learnt from."""
-        found = record(self.work / part)
-        if self.replace or found is None or found.identity == identity or not (losing := self._losing(part)):
+        """Refuse to lose what is finished, but for a corpus that nothing has learnt from, or training that goes on."""
+        path = self.work / part
+        found = record(path)
+        if self.replace or (found and found.identity == identity):
             return
-        others = [other for other in reversed(losing) if other != part]
-        learnt = f" ({', '.join(others)} learnt from it)" if others else ""
-        raise UserError(
-            f"{self.work / part}: is finished, with other settings{learnt}: {differences(found.settings, settings)}; "
-            "name another folder with --work, or replace it with --replace, which keeps the old one until the new one "
-            "is whole"
-        )
+        if path.is_symlink():
+            raise UserError(
+                f"{path}: is a symbolic link, and what it leads to is not of these settings; name another folder with "
+                "--work, or have the link removed with --replace"
+            )
+        if found and (losing := self._losing(part)):
+            others = [other for other in reversed(losing) if other != part]
+            learnt = f" ({', '.join(others)} learnt from it)" if others else ""
+            raise UserError(
+                f"{path}: is finished, with other settings{learnt}: {differences(found.settings, settings)}; "
+                f"{CHOICES}, which keeps the old one until the new one is whole"
+            )
+        if self._interrupts(part, identity):
+            raise UserError(f"{self.work / TRAINING / part}: is unfinished, with other settings; {CHOICES}")
 
     def make_room(self, part: str, identity: str) -> None:
         """Put aside what would be lost; what was put aside and is wanted again comes back. One process does this."""
-        found = record(self.work / part)
+        path = self.work / part
+        found = record(path)
         if found and found.identity == identity:
             return
-        if losing := self._losing(part) if found else []:
-            self._put_aside(losing)
-        for aside in sorted(self.work.glob(f"{ASIDE}/*/{part}")):
-            if (kept := record(aside)) and kept.identity == identity:
-                remove(self.work / part)  # a corpus that nothing has learnt from, if anything
-                os.rename(aside, self.work / part)
-                say(f"{self.work / part}: taken back from {aside.parent}")
+        if (found and self._losing(part)) or self._interrupts(part, identity):
+            self._put_aside(part)
+        if path.is_symlink():  # to a corpus that nothing has learnt from, or to nothing finished
+            _unlink(path)
+        for folder in self._numbered():
+            if _holds(folder, part, identity):
+                self._take_back(folder, part)
                 return
 
     def tidy(self) -> None:
         """Remove what was put aside, once all of it has been made again."""
-        if all(record(self.work / part.name) for part in self.work.glob(f"{ASIDE}/*/*")):
-            remove(self.work / ASIDE)
+        aside = self.aside()
+        if all(record(self.work / path.name) for path in aside):
+            for path in aside:
+                remove(path)
+            if aside:
+                names = ", ".join(str(path.relative_to(self.work / ASIDE)) for path in aside)
+                say(f"{self.work / ASIDE}: {names} removed, since all is made again")
+        for folder in self._numbered():
+            _remove_empty(folder / TRAINING)
+            _remove_empty(folder)
+        _remove_empty(self.work / ASIDE)
+
+    def aside(self) -> list[Path]:
+        """What was put aside."""
+        places = [place for folder in self._numbered() for place in (folder, folder / TRAINING)]
+        return [place / part for place in places for part in PARTS if (place / part).exists()]
+
+    def _numbered(self) -> list[Path]:
+        """The folders of what was put aside, the first one first."""
+        return sorted((path for path in self.work.glob(f"{ASIDE}/*") if path.name.isdecimal()), key=_number)
+
+    def _with_later(self, part: str) -> list[str]:
+        """A part and those made from it, the last made first."""
+        alone = part in ("score", "energy") or (part == "teacher" and not self.distilled)
+        return list(reversed((part,) if alone else PARTS[PARTS.index(part) :]))
 
     def _losing(self, part: str) -> list[str]:
         """The finished parts that a new one would take the place or the ground of, the last made first."""
-        alone = part in ("score", "energy") or (part == "teacher" and not self.distilled)
-        after = () if alone else PARTS[PARTS.index(part) + 1 :]
-        losing = [other for other in reversed((part, *after)) if record(self.work / other)]
-        return [] if losing == [part] and part in ("corpus", "distilled") else losing
+        losing = [other for other in self._with_later(part) if record(self.work / other)]
+        return [] if losing == ["corpus"] else losing
 
-    def _put_aside(self, parts: list[str]) -> None:
-        number = 1 + max((int(path.name) for path in self.work.glob(f"{ASIDE}/*")), default=0)
-        folder = make_folder(self.work / ASIDE / str(number))
-        for part in parts:  # those that depend on others first: what is left in place goes together
-            os.rename(self.work / part, folder / part)
-        say(f"{folder}: {', '.join(reversed(parts))} put aside until all is made again")
+    def _interrupts(self, part: str, identity: str) -> bool:
+        """Whether a part's training has begun with other settings, and not ended."""
+        progress = read_progress(self.work / TRAINING / part / STATE)
+        return progress is not None and progress.run != identity and progress.step < progress.total
+
+    def _put_aside(self, part: str) -> None:
+        """Put a part aside with all that was made from it, and their training."""
+        folder = self.work / ASIDE / str(1 + max(map(_number, self._numbered()), default=0))
+        moved: list[str] = []
+        for other in self._with_later(part):  # those that depend on others first: what is left in place goes together
+            finished, training = record(self.work / other), self.work / TRAINING / other
+            moved += [other] if finished or training.exists() else []
+            if finished:
+                _move(self.work / other, folder / other)
+            if training.exists():  # after its part, and back before it
+                _move(training, folder / TRAINING / other)
+        say(f"{folder}: {', '.join(reversed(moved))} put aside until all is made again")
+
+    def _take_back(self, folder: Path, part: str) -> None:
+        """Put a part and its training back where they were."""
+        if (training := folder / TRAINING / part).exists():
+            remove(self.work / TRAINING / part)  # no state, or that of training that has ended
+            _move(training, self.work / TRAINING / part)
+        if (folder / part).exists():
+            remove(self.work / part)  # a corpus that nothing has learnt from, if anything
+            _move(folder / part, self.work / part)
+        say(f"{self.work / part}: taken back from {folder}")
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name)
+
+
+def _holds(folder: Path, part: str, identity: str) -> bool:
+    """Whether a part that was put aside, or its training if it is unfinished, is of an identity."""
+    if found := record(folder / part):
+        return found.identity == identity
+    progress = read_progress(folder / TRAINING / part / STATE)
+    return progress is not None and progress.run == identity
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move a folder; a link is only removed, since what it leads to is not of this run."""
+    if source.is_symlink():
+        _unlink(source)
+    else:
+        make_folder(target.parent)
+        os.rename(source, target)
+
+
+def _unlink(link: Path) -> None:
+    link.unlink()
+    say(f"{link}: link removed")
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # it holds something, or is not there
+        folder.rmdir()
 
 
 def record(folder: Path) -> Record | None:

@@ -15,3 +15,4 @@ torch.set_num_threads(1)
 torch.set_num_interop_threads(1)
 settings.register_profile("long", max_examples=2000)
 settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate])  # what fails need not be made simple
+settings.register_profile("default", derandomize=True)  # a change is judged by what it changes

@@ -98,11 +98,14 @@ def outcomes(chosen: Sequence[Mutant], folder: Path) -> Iterator[tuple[Mutant, b
 
 
 def main(names: Sequence[str]) -> int:
+    chosen = [one for one in mutants() if not names or any(name in one.file or name in one.why for name in names)]
+    if not chosen:
+        print(f"no mutant matches {' '.join(names)}", file=sys.stderr)
+        return 2
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     sys.dont_write_bytecode = True  # a copy that was compiled before a mutation must not be taken for it
     for slow in ("torch", "beartype", "pydantic", "sentencepiece"):
         __import__(slow)
-    chosen = [one for one in mutants() if not names or any(name in one.file or name in one.why for name in names)]
     began, killed, wrong = time.monotonic(), 0, 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "copy"

@@ -3,7 +3,8 @@
 import ast
 import itertools
 
-from mutants import ROOT, mutants
+import pytest
+from mutants import ROOT, main, mutants
 
 
 def test_every_mutant_can_be_made() -> None:
@@ -20,6 +21,11 @@ def test_what_should_notice_it_is_there() -> None:
         paths = list(itertools.takewhile(lambda argument: not argument.startswith("-"), mutant.tests))
         assert paths
         assert all((ROOT / path).is_file() for path in paths)
+
+
+def test_a_name_that_matches_nothing_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["no such mutant"]) == 2
+    assert capsys.readouterr().err == "no mutant matches no such mutant\n"
 
 
 def test_most_are_noticed() -> None:

@@ -198,6 +198,8 @@ class Translator:
     def translate(self, texts: str | Sequence[str], **choices: Any) -> str | list[str]:
         """Translate a text or several. Choices are those of `How`: method, steps, lengths, samples, rerank, seed …"""
         how = self.how(**choices)
+        if not isinstance(texts, str | list | tuple):
+            raise UserError(f"expected a text or a list of texts, got {reprlib.repr(texts)}")
         if isinstance(texts, str):
             return self.translations([texts], how)[0].text
         return [translation.text for translation in self.translations(texts, how)]

@@ -29,7 +29,7 @@ from latentmt.train.halt import Halt
 from latentmt.train.ranks import Ranks
 from latentmt.train.report import Reporter
 from latentmt.train.schedule import Schedule, ema_decay, learning_rate, step_seed
-from latentmt.train.state import Progress, load_state, save_state
+from latentmt.train.state import STATE, Progress, load_state, save_state
 from latentmt.train.step import Stepper
 from latentmt.train.tasks import Task
 
@@ -138,7 +138,7 @@ class Run:
             clip=config.clip,
             controls=list(task.controls(0, 1)),
         )
-        self.path = folder / "state.safetensors"
+        self.path = folder / STATE
         self.progress = Progress(run=self.identity, total=config.steps)
         self.saved = -1
         self.last: dict[str, float] = {}

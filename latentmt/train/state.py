@@ -21,6 +21,8 @@ from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
 
 FORMAT = 1
+STATE = "state.safetensors"
+"""Its name in the folder of a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +62,7 @@ def load_state(path: Path, run: str, tensors: Mapping[str, Tensor]) -> Progress 
         return None
     try:
         with safe_open(path, framework="pt") as file:
-            tree = json.loads((file.metadata() or {}).get("progress", "{}"))
-            progress = from_tree(tree, Progress, str(path))
+            progress = _progress(file.metadata(), path)
             if progress.run != run and progress.step >= progress.total:
                 return None
             if progress.format != FORMAT or progress.run != run:
@@ -76,3 +77,16 @@ def load_state(path: Path, run: str, tensors: Mapping[str, Tensor]) -> Progress 
     except SafetensorError as error:
         raise UserError(f"{path}: damaged ({error}); remove it to start anew") from None
     return progress
+
+
+def read_progress(path: Path) -> Progress | None:
+    """How far a run had come; None if there is no state that can be read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return _progress(file.metadata(), path)
+    except (OSError, SafetensorError, UserError):
+        return None
+
+
+def _progress(metadata: Mapping[str, str] | None, path: Path) -> Progress:
+    return from_tree(json.loads((metadata or {}).get("progress", "{}")), Progress, str(path))

@@ -64,7 +64,11 @@ def test_the_sample_comes_through_whole_and_aligned(tmp_path: Path) -> None:
 LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n\r\ufeff"), max_size=30)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+    max_examples=settings().max_examples // 2,
+)
 @given(lines=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=20))
 def test_any_text_is_kept_or_counted(tmp_path: Path, tokenizer: Tokenizer, lines: list[tuple[str, str]]) -> None:
     lines = [("ein Satz", "a sentence"), *lines]

@@ -18,7 +18,7 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(TEXT, TokenizerConfig(vocabulary=1000))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=settings().max_examples * 2)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40))
 def test_any_text_survives(tokenizer: Tokenizer, text: str) -> None:
     drawn = Resampler(tokenizer, ResampleConfig(alpha=0.1))(text)

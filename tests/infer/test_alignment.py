@@ -63,7 +63,7 @@ texts = st.text(
 
 
 @given(texts)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 def test_every_normalised_character_has_an_origin(text: str) -> None:
     for rules in (TextRules(), TextRules(lowercase=True), TextRules(language_rules="romanian")):
         found = origins(text, rules)
@@ -75,7 +75,7 @@ def test_every_normalised_character_has_an_origin(text: str) -> None:
 
 
 @given(text=texts)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 def test_pieces_lie_where_their_text_is(tokenizer: Tokenizer, text: str) -> None:
     text = normalise(text, TextRules())
     ids = tokenizer.encode([text])[0]

@@ -205,7 +205,11 @@ def test_any_text_comes_back_from_an_engine_that_changes_nothing(
     assert all(1 < len(ids) <= LONGEST for ids in given_to_engine)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=settings().max_examples // 4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+)
 @given(st.lists(any_text, min_size=2, max_size=4))
 def test_order_and_count_are_kept_for_any_texts(translator: Translator, texts: list[str]) -> None:
     found = translator.translate(texts)
@@ -213,6 +217,13 @@ def test_order_and_count_are_kept_for_any_texts(translator: Translator, texts: l
     assert translator.translate(texts[::-1]) == found[::-1]
     for text in found:
         text.encode("utf-8")
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("given", [None, 3, b"x"])
+def test_what_is_no_text_is_refused(translator: Translator, given: Any) -> None:
+    with pytest.raises(UserError, match="expected a text or a list of texts, got"):
+        translator.translate(given)
 
 
 def test_halves_of_characters_are_joined_or_replaced(translator: Translator) -> None:

@@ -128,7 +128,7 @@ well_formed = st.recursive(
 
 
 @given(well_formed, st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings().max_examples * 3, deadline=None)
 def test_balanced_tags_stay_balanced_and_nested(source: str, turned: bool) -> None:
     before, after = Tags(source), Tags(translated(source, turned))
     assert before.balanced
@@ -150,7 +150,7 @@ scraps = st.lists(
 @example(["</>", "A"])
 @example(["<b>", "&", "A"])
 @given(scraps)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=settings().max_examples * 5, deadline=None)
 def test_whatever_it_is_nothing_is_lost_and_no_tag_is_made(some: list[str]) -> None:
     source = "".join(some)
     assert "".join(event.raw for event in _events(source)) == source
@@ -163,7 +163,7 @@ def test_whatever_it_is_nothing_is_lost_and_no_tag_is_made(some: list[str]) -> N
 
 
 @given(well_formed, st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
 def test_links_decide_where_tags_go_but_not_whether(source: str, random: object) -> None:
     """Whatever an alignment says, even nonsense, tags come back balanced."""
     document = Document(source)

@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from latentmt.bundle import read_format
 from latentmt.data.corpus import read_manifest
@@ -19,6 +21,7 @@ from latentmt.recipe import load_recipe
 from latentmt.replacement import PARTS, Finished, differences, record
 from latentmt.train.halt import Halt
 from latentmt.train.ranks import Ranks
+from latentmt.train.state import STATE, Progress, save_state
 from latentmt.train.step import Stepper
 
 OTHER_RATE = "latent.train.rate=1e-3"
@@ -121,6 +124,88 @@ def test_a_corpus_that_nothing_has_learnt_from_may_go(work: Path) -> None:
     assert not (work / "replaced").exists()
 
 
+def marked(folder: Path, part: str) -> Path:
+    """A part that is finished, with settings that nobody can read."""
+    (folder / part).mkdir(parents=True)
+    (folder / part / "format.json").write_text("{}")
+    return folder / part
+
+
+def begun(work: Path, stage: str, identity: str, step: int = 1) -> Path:
+    """The state of a training run of two steps."""
+    path = work / "training" / stage / STATE
+    save_state(path, Progress(run=identity, total=2, step=step), {"weight": torch.ones(1)})
+    return path
+
+
+def test_a_distilled_corpus_is_not_lost(tmp_path: Path) -> None:
+    marked(tmp_path, "distilled")
+    with pytest.raises(UserError, match="distilled: is finished, with other settings"):
+        Finished(tmp_path, replace=False, distilled=True).check("distilled", "new", {})
+    Finished(tmp_path, replace=True, distilled=True).make_room("distilled", "new")
+    assert record(tmp_path / "replaced" / "1" / "distilled")
+
+
+@pytest.mark.parametrize("part", ["corpus", "latent"])
+def test_only_the_link_to_another_run_is_removed(tmp_path: Path, part: str) -> None:
+    other, work = marked(tmp_path / "other", part), tmp_path / "work"
+    work.mkdir()
+    (work / part).symlink_to(other)
+    with pytest.raises(UserError, match=f"{part}: is a symbolic link.*--work.*--replace"):
+        Finished(work, replace=False, distilled=True).check(part, "new", {})
+    Finished(work, replace=True, distilled=True).make_room(part, "new")
+    assert not (work / part).is_symlink()
+    assert record(other)
+
+
+def test_training_goes_aside_with_its_part_and_comes_back(tmp_path: Path) -> None:
+    marked(tmp_path, "latent")
+    state = begun(tmp_path, "latent", "old", step=2)
+    later = begun(tmp_path, "score", "old score")
+    finished = Finished(tmp_path, replace=True, distilled=True)
+    finished.make_room("latent", "new")
+    assert not state.exists()
+    assert not later.exists()
+    aside = tmp_path / "replaced" / "1"
+    assert (aside / "training" / "latent" / STATE).exists()
+    Finished(tmp_path, replace=False, distilled=True).make_room("score", "old score")
+    assert later.exists()
+    finished.tidy()
+    assert record(aside / "latent")
+    marked(tmp_path, "latent")
+    finished.tidy()
+    assert not aside.exists()
+
+
+def test_unfinished_training_with_other_settings_is_refused_or_put_aside(tmp_path: Path) -> None:
+    state = begun(tmp_path, "latent", "old")
+    refusing = Finished(tmp_path, replace=False, distilled=True)
+    refusing.check("latent", "old", {})
+    with pytest.raises(UserError, match=r"training/latent: is unfinished, with other settings; .*--work.*--replace"):
+        refusing.check("latent", "new", {})
+    Finished(tmp_path, replace=True, distilled=True).make_room("latent", "new")
+    assert not state.exists()
+    refusing.make_room("latent", "old")
+    assert state.exists()
+
+
+def test_what_others_keep_there_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    notes = tmp_path / "replaced" / "notes" / "teacher"
+    notes.mkdir(parents=True)
+    (tmp_path / "replaced" / "1").mkdir()
+    (tmp_path / "replaced" / "1" / "mine.txt").write_text("mine")
+    marked(tmp_path, "teacher")
+    finished = Finished(tmp_path, replace=True, distilled=False)
+    finished.make_room("teacher", "new")
+    assert record(tmp_path / "replaced" / "2" / "teacher")
+    marked(tmp_path, "teacher")
+    finished.tidy()
+    assert "2/teacher removed" in capfd.readouterr().err
+    assert notes.exists()
+    assert (tmp_path / "replaced" / "1" / "mine.txt").exists()
+    assert not (tmp_path / "replaced" / "2").exists()
+
+
 def test_the_old_run_is_kept_until_the_new_one_is_whole(
     work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,7 +274,8 @@ def test_a_teacher_that_taught_nothing_goes_alone(work: Path) -> None:
 
 def test_killed_between_any_two_moves_nothing_is_lost(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, rename = identities(work), os.rename
-    for moves in range(len(PARTS)):
+    trained = len(list((work / "training").iterdir()))
+    for moves in range(len(PARTS) + trained):
         left = iter(range(moves))
 
         def killed(source: Path, target: Path, left: Iterator[int] = left) -> None:
@@ -204,11 +290,28 @@ def test_killed_between_any_two_moves_nothing_is_lost(work: Path, monkeypatch: p
         asides = [identities(aside) for aside in work.glob("replaced/*")]
         kept = [*asides, identities(work)]
         assert {part: name for some in kept for part, name in some.items()} == before
-        assert list(identities(work)) == list(PARTS[: len(PARTS) - moves])  # what is left goes together
+        left_over = list(identities(work))
+        assert left_over == list(PARTS[: len(left_over)])  # what is left goes together
         with monkeypatch.context() as patch:
             die_at_first_step(patch)
             assert run_again(work)
         assert identities(work) == before
+
+
+def test_a_halt_in_the_last_step_of_all_leaves_nothing_undone(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("score", "energy", "training/score"):
+        shutil.rmtree(work / part)
+    recipe, halt, step = load_recipe(work, ["energy=null"]), Halt(), Stepper.run
+    left = iter(range(recipe.score.train.steps - 1))  # type: ignore[union-attr]
+
+    def asked_in_the_last(*arguments: object) -> None:
+        if next(left, None) is None:
+            halt.signal = signal.SIGTERM
+        step(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Stepper, "run", asked_in_the_last)
+    assert run(recipe, work, work, ranks=Ranks(), halt=halt)
+    assert halt.signal
 
 
 def test_on_the_command_line(work: Path) -> None:

@@ -255,7 +255,7 @@ def test_collapse_is_loud(work: Path, monkeypatch: pytest.MonkeyPatch, capfd: py
 
 def test_a_state_of_other_settings_is_refused(work: Path) -> None:
     trained(work, "teacher", max_minutes=0.0)
-    with pytest.raises(UserError, match=r"state\.safetensors: belongs to a run with other settings"):
+    with pytest.raises(UserError, match=r"training/teacher: is unfinished, with other settings.*--work"):
         trained(work, "teacher", "teacher.train.rate=1e-5")
     trained(work, "teacher", "teacher.train.report_every=7")  # how it is watched decides nothing
     trained(work, "teacher", "teacher.train.rate=1e-5", replace=True)  # a state that has ended is in nobody's way

@@ -83,13 +83,8 @@ class Done:
         inside = [
             Link(sentence.shown.origin(*link.source), self.rewritten.after(*link.target), link.weight) for link in links
         ]
-        around = [link_of((0, lead), (0, lead))] if lead else []
+        around = [Link((0, lead), (0, lead), 1.0)] if lead else []
         if tail:
             ends = len(sentence.text), len(self.text)
-            around.append(link_of((ends[0] - tail, ends[0]), (ends[1] - tail, ends[1])))
+            around.append(Link((ends[0] - tail, ends[0]), (ends[1] - tail, ends[1]), 1.0))
         return [link.moved(lead, lead) for link in inside] + around
-
-
-def link_of(source: tuple[int, int], target: tuple[int, int]) -> Link:
-    """A link between what is the same on both sides."""
-    return Link(source, target, 1.0)

@@ -27,7 +27,7 @@ from latentmt.infer.alignment import Link, links
 from latentmt.infer.engine import Engine, GoOn, always
 from latentmt.infer.found import Candidate, ranked
 from latentmt.infer.how import METHODS, WAY, How, Method, check_names, default_method
-from latentmt.infer.passages import Done, Part, Passage, link_of
+from latentmt.infer.passages import Done, Part, Passage
 from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.refine import ADAPTIVE_STEPS
 from latentmt.infer.search import Networks
@@ -346,7 +346,7 @@ class Translator:
                 linked += [link.moved(source, target) for link in one.linked(some)]
             elif written == part.sentence.text:
                 size = len(written)
-                linked.append(link_of((source, source + size), (target, target + size)))
+                linked.append(Link((source, source + size), (target, target + size), 1.0))
             source, target = source + len(part.sentence.text) + len(after), target + len(written) + len(after)
         return Aligned(whole, linked)
 

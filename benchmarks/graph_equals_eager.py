@@ -23,9 +23,9 @@ import torch
 from latentmt.data.text import all_text, read_lines
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.engine import Engine
-from latentmt.infer.how import How
 from latentmt.infer.search import Networks, predict_lengths
 from latentmt.infer.translator import Translator
+from latentmt.options import DecodingOptions
 from latentmt.train.ranks import pick_device
 
 ALONE = 20
@@ -34,12 +34,14 @@ LEAST = {"float32": 0.98, "bfloat16": 0.7}
 """The share of sentences that must be equal."""
 
 
-def ways(translator: Translator) -> list[How]:
+def ways(translator: Translator) -> list[DecodingOptions]:
     refining = [method for method in ("delta", "score", "energy") if method in translator.methods]
     rerank: Any = "teacher" if translator.teacher else "decoder"
-    found = [How("prior", 0), *(How(method, steps) for method in refining for steps in (1, 4))]  # type: ignore[arg-type]
-    found += [How(method, 1, lengths=5, samples=5, rerank=rerank) for method in refining]  # type: ignore[arg-type]
-    return found + ([How("teacher", beam=1), How("teacher", beam=4)] if translator.teacher else [])
+    found = [DecodingOptions("prior", 0), *(DecodingOptions(method, steps) for method in refining for steps in (1, 4))]  # type: ignore[arg-type]
+    found += [DecodingOptions(method, 1, lengths=5, samples=5, rerank=rerank) for method in refining]  # type: ignore[arg-type]
+    return found + (
+        [DecodingOptions("teacher", beam=1), DecodingOptions("teacher", beam=4)] if translator.teacher else []
+    )
 
 
 @torch.no_grad()
@@ -50,23 +52,23 @@ def gap(networks: Networks, sentence: Sequence[int], place: int, device: torch.d
     source = model.encode(Tokens.padded([sentence]).to(device))
     lengths = predict_lengths(model, source)[:, 0]
     layout = Layout.of_lengths(lengths, int(lengths.max()))
-    prior = model.prior(layout, model.prior_stack.remember(source))
-    states = model.decode(prior.mean, layout, model.decoder_stack.remember(source))
+    prior = model.prior(layout, model.prior_stack.project_kv(source))
+    states = model.decode(prior.mean, layout, model.decoder_stack.project_kv(source))
     first, second = model.logits(states[0, place]).float().topk(2).values.tolist()
     return (first - second) / max(abs(first), 1e-9)
 
 
-def compare(translator: Translator, sentences: list[list[int]], how: How) -> dict[str, Any]:
+def compare(translator: Translator, sentences: list[list[int]], options: DecodingOptions) -> dict[str, Any]:
     networks, device = translator.engine.networks, translator.device
     eager, graphed = Engine(networks, graphed=False), Engine(networks, graphed=True)
-    left = eager.best(sentences, how)
+    left = eager.best(sentences, options)
     alone, differing = [], []
     for _ in range(3):  # a shape is searched, then recorded, then replayed
-        right = graphed.best(sentences, how)
-        alone += [(left[i], graphed.best([sentence], how)[0]) for i, sentence in enumerate(sentences[:ALONE])]
+        right = graphed.best(sentences, options)
+        alone += [(left[i], graphed.best([sentence], options)[0]) for i, sentence in enumerate(sentences[:ALONE])]
         differing += [i for i, (a, b) in enumerate(zip(left, right, strict=True)) if a.decoded != b.decoded]
     gaps = []
-    if how.method == "prior":
+    if options.method == "prior":
         for i in sorted({*differing}):
             pairs = list(zip(left[i].decoded, right[i].decoded, strict=False))
             place = next((place for place, (a, b) in enumerate(pairs) if a != b), None)
@@ -92,11 +94,11 @@ def main() -> None:
         translator = Translator.load(arguments.model, device, dtype=getattr(torch, dtype))
         texts = all_text(read_lines([arguments.source]))
         sentences = [ids for text in texts for ids in translator.sentences(text)][: arguments.sentences]
-        for how in ways(translator):
-            found = results[f"{dtype} {how}"] = compare(translator, sentences, how)
+        for options in ways(translator):
+            found = results[f"{dtype} {options}"] = compare(translator, sentences, options)
             enough &= min(found["equal"], found["equal_alone"]) >= LEAST[dtype]
             print(
-                f"{dtype:<9} {how!s:<26} {found['equal']:7.2%} equal  one by one {found['equal_alone']:7.2%}  "
+                f"{dtype:<9} {options!s:<26} {found['equal']:7.2%} equal  one by one {found['equal_alone']:7.2%}  "
                 f"largest gap {found['largest_gap']:.1e}",
                 flush=True,
             )

@@ -118,7 +118,7 @@ def main() -> None:
             json.dumps(
                 {
                     "seed": options.seed,
-                    "how": str(translator.how()),
+                    "options": str(translator.options()),
                     "models": translator.fingerprints,
                     **machine(translator),
                     **found,

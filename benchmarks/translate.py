@@ -23,18 +23,27 @@ from torch import nn
 from latentmt.display import output
 from latentmt.infer import engine
 from latentmt.infer.engine import Engine
-from latentmt.infer.how import How
 from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.translator import Translator
 from latentmt.measure.latency import Source, measure_speed, read_source, show_speed
 from latentmt.measure.machine import machine
+from latentmt.options import DecodingOptions
 from latentmt.train.ranks import pick_device
 
 BATCH = 256
 LEAST_SECONDS = 1.0
-SEARCH = How("score", 1, lengths=5, samples=5, rerank="teacher")
-SINGLE = [How("prior", 0), *(How(method, steps) for steps in (1, 4) for method in ("score", "delta"))]  # type: ignore[arg-type]
-WAYS = [*SINGLE, How("score", 1, lengths=2, rerank="teacher"), SEARCH, How("teacher", beam=1), How("teacher", beam=4)]
+SEARCH = DecodingOptions("score", 1, lengths=5, samples=5, rerank="teacher")
+SINGLE = [
+    DecodingOptions("prior", 0),
+    *(DecodingOptions(method, steps) for steps in (1, 4) for method in ("score", "delta")),
+]  # type: ignore[arg-type]
+WAYS = [
+    *SINGLE,
+    DecodingOptions("score", 1, lengths=2, rerank="teacher"),
+    SEARCH,
+    DecodingOptions("teacher", beam=1),
+    DecodingOptions("teacher", beam=4),
+]
 
 
 def pad_vocabulary(translator: Translator, size: int) -> None:
@@ -52,7 +61,7 @@ def pad_vocabulary(translator: Translator, size: int) -> None:
     translator.engine = Engine(networks, translator.engine.graphed)
 
 
-def rates(translator: Translator, sentences: list[list[int]], how: How) -> tuple[float, float]:
+def rates(translator: Translator, sentences: list[list[int]], options: DecodingOptions) -> tuple[float, float]:
     """Sentences a second, the first time and once everything that can be recorded is."""
     searching = Engine(translator.engine.networks, translator.engine.graphed)
     batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
@@ -60,7 +69,7 @@ def rates(translator: Translator, sentences: list[list[int]], how: How) -> tuple
     def through() -> float:
         start = time.perf_counter()
         for batch in batches:
-            searching.best(batch, how)
+            searching.best(batch, options)
         return time.perf_counter() - start
 
     first = through()
@@ -95,11 +104,11 @@ def main() -> None:
         return
     found = []
     sentences = [ids for text in source.texts for ids in text.sentences][: arguments.sentences]
-    for how, tokens in itertools.product((SINGLE[0], SINGLE[1], SEARCH, WAYS[-1]), arguments.batch_tokens):
+    for options, tokens in itertools.product((SINGLE[0], SINGLE[1], SEARCH, WAYS[-1]), arguments.batch_tokens):
         engine.BATCH_TOKENS = tokens
-        first, later = rates(translator, sentences, how)
-        found.append({"way": str(how), "batch_tokens": tokens, "first": first, "later": later})
-        print(f"{how!s:<26} {tokens:6} tokens together: {first:8,.0f} sentences/s, later {later:8,.0f}", flush=True)
+        first, later = rates(translator, sentences, options)
+        found.append({"way": str(options), "batch_tokens": tokens, "first": first, "later": later})
+        print(f"{options!s:<26} {tokens:6} tokens together: {first:8,.0f} sentences/s, later {later:8,.0f}", flush=True)
     print(json.dumps(machine(translator) | {"sentences": len(sentences), "results": found}))
 
 

@@ -98,7 +98,7 @@ class RemoveRepeats(StrEnum):
 
 
 MethodOption = Annotated[Method | None, typer.Option(help="Default: the model's own, or the best it has.")]
-# What may be chosen, and what goes together, is `How`'s to say, in one line; so there are no bounds here.
+# What may be chosen, and what goes together, is `DecodingOptions`'s to say, in one line; so there are no bounds here.
 TextsArgument = Annotated[
     list[str] | None, typer.Argument(metavar="TEXT", help="Sentences; without any, lines of standard input.")
 ]
@@ -309,12 +309,12 @@ def translate(
         verbatim=False if raw else None,
         beam=beam,
     )
-    how = translator.how(**choices)
+    options = translator.options(**choices)
     for lines in batches:
-        found = [translation.text for translation in translator.translations(lines, how)]
+        found = [translation.text for translation in translator.translations(lines, options)]
         if json_:
             facts = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
-            found = [json.dumps(fact | {"how": str(how)}, ensure_ascii=False) for fact in facts]
+            found = [json.dumps(fact | {"options": str(options)}, ensure_ascii=False) for fact in facts]
         write_lines(found)
 
 
@@ -341,18 +341,18 @@ def trace(
     from latentmt.train.ranks import pick_device
 
     translator = Translator.load(model, pick_device(device), threads)
-    how = translator.how(
+    options = translator.options(
         steps=steps,
         **_given(
             method=method and method.value, lengths=lengths, samples=samples, rerank=rerank and rerank.value, seed=seed
         ),
     )
     for text in texts:
-        traces = translator.traces(text, how)
+        traces = translator.traces(text, options)
         if json_:
-            print(json.dumps(trace_tree(translator, text, how, traces), ensure_ascii=False))
+            print(json.dumps(trace_tree(translator, text, options, traces), ensure_ascii=False))
         else:
-            show_trace(translator, how, traces, output())
+            show_trace(translator, options, traces, output())
 
 
 @app.command()
@@ -489,11 +489,11 @@ def samples(
 
     texts, page, out = EvalSet.read(src, ref), html and json_file(html), json_ and json_file(json_)
     translator = Translator.load(model, pick_device(device), threads)
-    how = sampled(translator, **_given(method=method and method.value, steps=steps, seed=seed))
-    found = take_samples(translator, texts.sources, texts.references, count, how)
+    options = sampled(translator, **_given(method=method and method.value, steps=steps, seed=seed))
+    found = take_samples(translator, texts.sources, texts.references, count, options)
     if page:
-        write_samples(found, page, how)
-    show_samples(found, how, output(), out)
+        write_samples(found, page, options)
+    show_samples(found, options, output(), out)
 
 
 @app.command()

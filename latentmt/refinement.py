@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from latentmt.infer.how import How
 from latentmt.infer.trace import SentenceTrace, Step, changed
 from latentmt.infer.translator import Translator
+from latentmt.options import DecodingOptions
 
 CHANGED = "bold green"
 SHOWN = 5
@@ -20,7 +20,9 @@ _NAME = 10
 """The width of the column of names."""
 
 
-def show_trace(translator: Translator, how: How, traces: Sequence[SentenceTrace], console: Console) -> None:
+def show_trace(
+    translator: Translator, options: DecodingOptions, traces: Sequence[SentenceTrace], console: Console
+) -> None:
     """Print every step of every sentence; words that a step has changed are marked where there are colours."""
     for trace in traces:
         (source,) = translator.tokenizer.decode([trace.source])
@@ -28,7 +30,7 @@ def show_trace(translator: Translator, how: How, traces: Sequence[SentenceTrace]
         before: list[str] | None = None
         for step in trace.steps:
             words = _read(translator, step).split()
-            name = f"{how.method}-{step.number}" if step.number else "L=0"
+            name = f"{options.method}-{step.number}" if step.number else "L=0"
             _line(console, name, _marked(words, before), f"{100 * step.certainty:.0f}%")
             before = words
         _line(console, "read as", Text(_kept(translator, trace)))
@@ -37,7 +39,9 @@ def show_trace(translator: Translator, how: How, traces: Sequence[SentenceTrace]
         console.out()
 
 
-def trace_tree(translator: Translator, text: str, how: How, traces: Sequence[SentenceTrace]) -> dict[str, Any]:
+def trace_tree(
+    translator: Translator, text: str, options: DecodingOptions, traces: Sequence[SentenceTrace]
+) -> dict[str, Any]:
     """The same for programs: all of it, with the pieces of each step as text."""
 
     def step_tree(step: Step) -> dict[str, Any]:
@@ -47,7 +51,7 @@ def trace_tree(translator: Translator, text: str, how: How, traces: Sequence[Sen
         asdict(trace) | {"steps": [step_tree(step) for step in trace.steps], "translation": _kept(translator, trace)}
         for trace in traces
     ]
-    return {"source": text, "how": str(how), "sentences": sentences}
+    return {"source": text, "options": str(options), "sentences": sentences}
 
 
 def _line(console: Console, name: str, text: Text, note: str = "") -> None:

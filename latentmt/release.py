@@ -10,7 +10,7 @@ import torch
 from latentmt.bundle import KINDS, Kind, kinds_in, load_bundle, save_bundle
 from latentmt.errors import UserError
 from latentmt.files import write_atomically
-from latentmt.infer.translator import HOW_FILE
+from latentmt.infer.translator import OPTIONS_FILES
 
 
 def release(model: Path, folder: Path, kinds: Sequence[Kind] | None = None) -> dict[Kind, int]:
@@ -42,6 +42,7 @@ def release(model: Path, folder: Path, kinds: Sequence[Kind] | None = None) -> d
         )
         latent = about.fingerprint if kind == "latent" else latent
         sizes[kind] = sum(file.bytes for file in about.files.values())
-    if (own := model / HOW_FILE).exists() and wanted == kinds_in(model):
-        write_atomically(folder / HOW_FILE, own.read_text(encoding="utf-8"))
+    own = next((path for name in OPTIONS_FILES if (path := model / name).exists()), None)
+    if own and wanted == kinds_in(model):
+        write_atomically(folder / OPTIONS_FILES[0], own.read_text(encoding="utf-8"))
     return sizes

@@ -17,13 +17,13 @@ from latentmt.bundle import Bundle, BundleConfig, Kind, load_bundle, read_format
 from latentmt.config import to_tree
 from latentmt.data.corpus import Corpus
 from latentmt.errors import UserError
-from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.measure.quality import measure
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.presets import resolved
 from latentmt.models.teacher import Teacher
+from latentmt.options import DecodingOptions
 from latentmt.recipe import FieldStage, LatentStage, Recipe, TeacherStage
 from latentmt.train.loop import TrainConfig, Validation, deciding, run_identity
 from latentmt.train.ranks import Ranks
@@ -88,7 +88,7 @@ def make_plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> Plan:
             settings.train,
             BundleConfig(**texts, teacher=settings.model),
             identity,
-            _validation(corpus, teacher=teacher, ways=[How(method="teacher", beam=1)]),
+            _validation(corpus, teacher=teacher, ways=[DecodingOptions(method="teacher", beam=1)]),
         )
     if stage == "latent":
         latent = LatentModel(settings.model, corpus.tokenizer.size)
@@ -98,7 +98,11 @@ def make_plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> Plan:
             settings.train,
             BundleConfig(**texts, latent=settings.model),
             identity,
-            _validation(corpus, latent=latent, ways=[How(method="prior", steps=0), How(method="delta", steps=1)]),
+            _validation(
+                corpus,
+                latent=latent,
+                ways=[DecodingOptions(method="prior", steps=0), DecodingOptions(method="delta", steps=1)],
+            ),
         )
     frozen = finished_bundle(work, "latent", corpus, ranks)
     latent, config = cast(LatentModel, frozen.network), cast(LatentConfig, frozen.config.latent)
@@ -114,7 +118,11 @@ def make_plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> Plan:
             corpus,
             latent=latent,
             fields={stage: net},
-            ways=[How(method="prior", steps=0), How(method=stage, steps=1), How(method="delta", steps=1)],
+            ways=[
+                DecodingOptions(method="prior", steps=0),
+                DecodingOptions(method=stage, steps=1),
+                DecodingOptions(method="delta", steps=1),
+            ],
         ),
         latent=frozen.about.fingerprint,
     )
@@ -157,7 +165,7 @@ def finished_bundle(work: Path, stage: Kind, corpus: Corpus, ranks: Ranks) -> Bu
     return bundle
 
 
-def _validation(corpus: Corpus, *, ways: Sequence[How], **networks: Any) -> Callable[[], Validation]:
+def _validation(corpus: Corpus, *, ways: Sequence[DecodingOptions], **networks: Any) -> Callable[[], Validation]:
     """A look at the development set in several ways: BLEU of each, repetitions of the first, and translations."""
 
     pairs = corpus.text("dev")[:VALIDATION_SENTENCES]

@@ -12,11 +12,11 @@ from latentmt.bundle import BundleConfig, load_bundle, save_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
-from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
+from latentmt.options import DecodingOptions
 
 SIZE = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2}
 RULES = (TextRules(lowercase=True), TextRules())
@@ -143,9 +143,14 @@ def test_translating_keeps_order_and_count_and_does_not_depend_on_company(tmp_pa
     saved(tmp_path / "teacher", "teacher", tokenizer)
     translator = Translator.load(tmp_path)
     texts = ["ein Satz", "", "ein sehr kleiner Satz " * 6, "EIN SATZ", "Satz"]
-    for how in (How("prior"), How("delta", 2), How("score", 2), How("teacher", beam=2)):
-        together = translator.translations(texts, how)
-        assert [one.ids for one in together] == [translator.translations([text], how)[0].ids for text in texts]
+    for options in (
+        DecodingOptions("prior"),
+        DecodingOptions("delta", 2),
+        DecodingOptions("score", 2),
+        DecodingOptions("teacher", beam=2),
+    ):
+        together = translator.translations(texts, options)
+        assert [one.ids for one in together] == [translator.translations([text], options)[0].ids for text in texts]
         assert together[0] == together[3]  # the source is lower-cased
     with pytest.raises(UserError, match="method energy: this model has only prior, delta, score, teacher"):
         translator.translate(texts, method="energy")

@@ -12,9 +12,9 @@ import torch
 
 from latentmt.bundle import read_format
 from latentmt.errors import UserError
-from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.installed import PRETRAINED
+from latentmt.options import DecodingOptions
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "tests" / "fixtures" / "tatoeba"
@@ -156,7 +156,7 @@ for mistake in (
 
 def test_mistakes_in_python_are_one_line_too() -> None:
     there = torch.cuda.device_count()
-    names = ", ".join(field.name for field in fields(How))
+    names = ", ".join(field.name for field in fields(DecodingOptions))
     assert python(MISTAKES).splitlines() == [
         f"device cuda:99: this machine has {there} GPUs that torch can use",
         "device gpu: expected cpu, cuda or cuda:<number>",

@@ -53,7 +53,7 @@ def teacher(corpus: Corpus) -> Teacher:
     for step in range(90):
         some = range(step % 5, len(split), 5)
         source, target = (Tokens.padded([side[i].tolist() for i in some]) for side in (split.source, split.target))
-        states = teacher.states(target, teacher.decoder_stack.remember(teacher.encode(source)))
+        states = teacher.states(target, teacher.decoder_stack.project_kv(teacher.encode(source)))
         loss = smoothed_cross_entropy(states, teacher.embedding.weight, target.ids, target.layout.real)
         adam.zero_grad()
         (loss.loss / loss.count).backward()

@@ -58,13 +58,13 @@ def against_delta(work: Path, kind: str) -> tuple[float, float]:
     assert model
     pairs = Pairs(*(Tokens.padded([side[i].tolist() for i in range(len(dev))]) for side in (dev.source, dev.target)))
     layout, source = pairs.target.layout, model.encode(pairs.source)
-    prior = model.prior(layout, model.prior_stack.remember(source))
+    prior = model.prior(layout, model.prior_stack.project_kv(source))
     torch.manual_seed(1)
     z = end = prior.mean + prior.std * torch.randn_like(prior.mean)
     for _ in range(4):
-        states = model.decode(end, layout, model.decoder_stack.remember(source))
+        states = model.decode(end, layout, model.decoder_stack.project_kv(source))
         best = Tokens(model.logits(states).argmax(-1), layout)
-        end = model.posterior(best, model.posterior_stack.remember(source)).mean
+        end = model.posterior(best, model.posterior_stack.project_kv(source)).mean
     wanted, found = (end - z)[layout.real], net_field(translator.fields[kind], source, layout)(z)[layout.real]
     left = (found - wanted).square().sum() / wanted.square().sum()
     return float(left), float(torch.cosine_similarity(found, wanted, dim=-1).mean())

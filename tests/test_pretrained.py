@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.installed import PRETRAINED
+from latentmt.options import DecodingOptions
 from latentmt.serve.markup import Document
 
 FOLDER = PRETRAINED / "deen"
@@ -76,9 +76,9 @@ def test_one_step_puts_these_right(deen: Translator) -> None:
 
 
 def test_it_translates_in_its_own_way_unless_another_is_chosen(deen: Translator) -> None:
-    assert deen.how() == How("score", 1, lengths=2, rerank="teacher")
-    assert deen.how(seed=3) == How("score", 1, lengths=2, rerank="teacher", seed=3)
-    assert deen.how(method="delta") == How("delta", 1)
+    assert deen.options() == DecodingOptions("score", 1, lengths=2, rerank="teacher")
+    assert deen.options(seed=3) == DecodingOptions("score", 1, lengths=2, rerank="teacher", seed=3)
+    assert deen.options(method="delta") == DecodingOptions("delta", 1)
     assert deen.methods == ["prior", "delta", "score", "teacher"]
 
 
@@ -105,9 +105,9 @@ def test_something_is_said_if_any_candidate_says_something(deen: Translator) -> 
 
 
 def test_half_a_character_is_not_shown(deen: Translator) -> None:
-    how = deen.how(method="score", lengths=5, rerank="elbo", verbatim=False)
+    options = deen.options(method="score", lengths=5, rerank="elbo", verbatim=False)
     texts = ["Gyöngyösi sprach mit Herrn Łukaszenko", "Guten Morgen 🌞 und gute Nacht 🌙", "Danke 👍🏽"]
-    found = [text for some in deen.alternatives(texts, how, 5) for text in some]
+    found = [text for some in deen.alternatives(texts, options, 5) for text in some]
     assert "Gyöngyösi to Mr Łukaszenko" in found  # it used to be "Ł\ufffdukaszenko"
     assert not any("\ufffd" in text for text in found)
 
@@ -140,7 +140,7 @@ def test_it_fits_its_parcel() -> None:
     files = [path for path in FOLDER.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 48e6
     assert max(path.stat().st_size for path in files) <= 15e6
-    assert {"MODEL_CARD.md", "how.yaml"} <= {path.name for path in FOLDER.iterdir()}
+    assert {"MODEL_CARD.md", "options.yaml"} <= {path.name for path in FOLDER.iterdir()}
 
 
 def test_the_first_command_translates_from_any_folder(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_needs_no_translation_comes_back_as_it_was(deen: Translator) -> Non
 
 def translated_html(translator: Translator, source: str) -> str:
     document = Document(source)
-    return document.written(translator.aligned(document.texts, translator.how()))
+    return document.written(translator.aligned(document.texts, translator.options()))
 
 
 @pytest.mark.parametrize(
@@ -206,6 +206,6 @@ def test_numbers_keep_their_digits_and_are_written_as_in_english(deen: Translato
 
 def test_alternatives_begin_with_the_translation(deen: Translator) -> None:
     text = "Sie schulden mir {n} und 4.711,08 Euro, sagte www.a.de."
-    found = deen.alternatives([text], deen.how(), 2)[0]
+    found = deen.alternatives([text], deen.options(), 2)[0]
     assert found[0] == deen.translate(text)
     assert all("{n}" in one and "www.a.de" in one and "4,711.08" in one for one in found)

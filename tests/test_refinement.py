@@ -11,11 +11,11 @@ from rich.text import Text
 
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import EOS, Tokenizer, TokenizerConfig, train_tokenizer
-from latentmt.infer.found import Candidate
-from latentmt.infer.how import How
+from latentmt.infer.results import Candidate
 from latentmt.infer.trace import SentenceTrace, Step
 from latentmt.infer.translator import Translator
 from latentmt.models.latent import LatentConfig, LatentModel
+from latentmt.options import DecodingOptions
 from latentmt.refinement import CHANGED, SHOWN, show_trace, trace_tree
 
 TEXTS = ["ein kleiner Satz steht hier", "a small sentence is is here", "a small sentence is here", "the small one"]
@@ -44,7 +44,7 @@ def trace_of(tokenizer: Tokenizer, steps: list[str], candidates: list[tuple[str,
 
 def shown(translator: Translator, trace: SentenceTrace, **console: Any) -> str:
     file = io.StringIO()
-    show_trace(translator, How("delta", 2), [trace], Console(file=file, width=40, **console))
+    show_trace(translator, DecodingOptions("delta", 2), [trace], Console(file=file, width=40, **console))
     return file.getvalue()
 
 
@@ -87,10 +87,10 @@ def test_candidates_are_ranked_and_shown_once(translator: Translator) -> None:
 
 def test_programs_get_everything(translator: Translator) -> None:
     text = "ein kleiner Satz. hier"
-    how = translator.how(method="delta", steps=2)
-    tree = json.loads(json.dumps(trace_tree(translator, text, how, translator.traces(text, how))))
+    options = translator.options(method="delta", steps=2)
+    tree = json.loads(json.dumps(trace_tree(translator, text, options, translator.traces(text, options))))
     assert tree["source"] == text
-    assert tree["how"] == "delta-2"
+    assert tree["options"] == "delta-2"
     for sentence in tree["sentences"]:
         assert [step["number"] for step in sentence["steps"]] == [0, 1, 2]
         assert sentence["source"][-1] == EOS

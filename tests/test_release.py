@@ -12,12 +12,12 @@ from latentmt.bundle import BundleConfig, load_bundle, save_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
-from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.measure.evaluate import Wanted, ways_of
 from latentmt.models.fields import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
+from latentmt.options import DecodingOptions
 from latentmt.release import release
 
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 16, "layers": 1, "heads": 2}
@@ -130,29 +130,31 @@ def test_the_commands(
 
 
 def test_its_way_goes_along_where_all_of_it_does(shipped: Path, tmp_path: Path) -> None:
-    (shipped / "how.yaml").write_text("steps: 3")
+    (shipped / "options.yaml").write_text("steps: 3")
     release(shipped, tmp_path / "all")
-    assert Translator.load(tmp_path / "all").how() == How("score", 3)
+    assert Translator.load(tmp_path / "all").options() == DecodingOptions("score", 3)
     release(shipped, tmp_path / "some", ["latent"])
-    assert not (tmp_path / "some" / "how.yaml").exists()
+    assert not (tmp_path / "some" / "options.yaml").exists()
 
 
 def test_a_model_has_its_own_way_until_another_is_chosen(shipped: Path) -> None:
-    assert Translator.load("xy").how() == How("score", 1)
-    (shipped / "how.yaml").write_text("{method: delta, steps: 2, lengths: 3, rerank: decoder}")
-    translator, own = Translator.load("xy"), How("delta", 2, lengths=3, rerank="decoder")
-    assert translator.how() == own
-    assert translator.how(seed=4, length_bias=0.1) == How(
+    assert Translator.load("xy").options() == DecodingOptions("score", 1)
+    (shipped / "options.yaml").write_text("{method: delta, steps: 2, lengths: 3, rerank: decoder}")
+    translator, own = Translator.load("xy"), DecodingOptions("delta", 2, lengths=3, rerank="decoder")
+    assert translator.options() == own
+    assert translator.options(seed=4, length_bias=0.1) == DecodingOptions(
         "delta", 2, lengths=3, rerank="decoder", seed=4, length_bias=0.1
     )
-    assert translator.how(beam=2) == How("delta", 2, lengths=3, rerank="decoder", beam=2)
-    assert translator.how(steps=5) == How("score", 5)  # not mixed: nobody measured delta-5 with three lengths
+    assert translator.options(beam=2) == DecodingOptions("delta", 2, lengths=3, rerank="decoder", beam=2)
+    assert translator.options(steps=5) == DecodingOptions(
+        "score", 5
+    )  # not mixed: nobody measured delta-5 with three lengths
     text = "ein kleiner Satz"
     assert translator.translate(text) == translator.translate(
         text, method="delta", steps=2, lengths=3, rerank="decoder"
     )
-    assert str(own) in [str(how) for how in ways_of(translator, Wanted())]
-    assert str(own) not in [str(how) for how in ways_of(translator, Wanted(methods=["delta"]))]
+    assert str(own) in [str(options) for options in ways_of(translator, Wanted())]
+    assert str(own) not in [str(options) for options in ways_of(translator, Wanted(methods=["delta"]))]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +169,6 @@ def test_a_model_has_its_own_way_until_another_is_chosen(shipped: Path) -> None:
     ],
 )
 def test_a_way_that_cannot_be_gone_is_named_with_its_file(shipped: Path, own: str, wrong: str) -> None:
-    (shipped / "how.yaml").write_text(own)
-    with pytest.raises(UserError, match=f"how.yaml: .*{wrong}"):
+    (shipped / "options.yaml").write_text(own)
+    with pytest.raises(UserError, match=f"options.yaml: .*{wrong}"):
         Translator.load("xy")

@@ -24,12 +24,12 @@ from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
-from latentmt.infer.how import REMOVE_REPEATS, RERANKS, How
 from latentmt.infer.stream import MOST, ready_lines
 from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
+from latentmt.options import REMOVE_REPEATS, RERANKS, DecodingOptions
 
 PATIENCE = 60
 """Seconds after which a process that says nothing is taken to hang."""
@@ -143,7 +143,7 @@ def test_thousands_of_lines_keep_their_order(model: Path) -> None:
     assert result.stdout.count(b"\n") == 3000
     answers = [json.loads(line) for line in result.stdout.decode().split("\n")[:-1]]
     assert [answer["source"] for answer in answers] == texts
-    assert {answer["how"] for answer in answers} == {"L=0"}
+    assert {answer["options"] for answer in answers} == {"L=0"}
     assert len({answer["translation"] for answer in answers}) > 1
 
 
@@ -311,14 +311,14 @@ def test_files_may_be_compressed_but_not_missing_or_damaged(
 def test_options_become_choices_and_what_is_not_said_is_left_to_how(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], model: Path
 ) -> None:
-    asked: list[How] = []
+    asked: list[DecodingOptions] = []
     translations = Translator.translations
 
-    def remember(self: Translator, texts: list[str], how: How) -> object:
-        asked.append(how)
-        return translations(self, texts, how)
+    def project_kv(self: Translator, texts: list[str], options: DecodingOptions) -> object:
+        asked.append(options)
+        return translations(self, texts, options)
 
-    monkeypatch.setattr(Translator, "translations", remember)
+    monkeypatch.setattr(Translator, "translations", project_kv)
     everything = (
         "--method=delta --steps=3 --adaptive --lengths=2 --samples=4 --rerank=decoder --seed=7 --length-bias=0.25 "
         "--remove-repeats=pieces --beam=2 --device=cpu --threads=1 --json"
@@ -326,12 +326,12 @@ def test_options_become_choices_and_what_is_not_said_is_left_to_how(
     assert called(monkeypatch, model, "ein Satz") == 0
     assert called(monkeypatch, model, *everything.split(), "ein Satz") == 0
     assert asked == [
-        How(),
-        How("delta", 3, True, 2, 4, "decoder", seed=7, length_bias=0.25, remove_repeats="pieces", beam=2),
+        DecodingOptions(),
+        DecodingOptions("delta", 3, True, 2, 4, "decoder", seed=7, length_bias=0.25, remove_repeats="pieces", beam=2),
     ]
     answer = json.loads(capfd.readouterr().out.splitlines()[-1])
-    assert answer.keys() == {"source", "translation", "how"}
-    assert answer["how"] == str(asked[1])
+    assert answer.keys() == {"source", "translation", "options"}
+    assert answer["options"] == str(asked[1])
     assert tuple(cli.Rerank) == RERANKS
     assert tuple(cli.RemoveRepeats) == REMOVE_REPEATS
 

@@ -37,14 +37,14 @@ def align(
     device = next(network.parameters()).device
     source = Tokens.padded(sources).to(device)
     target = Tokens.padded([[*ids, EOS] for ids in targets]).to(device)
-    looks: list[Tensor] = []
+    attention_weights: list[Tensor] = []
     if model := networks.latent:
         encoded = model.encode(source)
-        z = model.posterior(target, model.posterior_stack.remember(encoded)).mean
-        model.decode(z, target.layout, model.decoder_stack.remember(encoded), looks)
+        z = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
+        model.decode(z, target.layout, model.decoder_stack.project_kv(encoded), attention_weights)
     elif teacher := networks.teacher:
-        teacher.states(target, teacher.decoder_stack.remember(teacher.encode(source)), looks)
-    mean = torch.stack(looks).float().mean((0, 2)).cpu()
+        teacher.states(target, teacher.decoder_stack.project_kv(teacher.encode(source)), attention_weights)
+    mean = torch.stack(attention_weights).float().mean((0, 2)).cpu()
     return [
         _decided(weights[: len(target_ids), : len(source_ids) - 1])
         for weights, source_ids, target_ids in zip(mean, sources, targets, strict=True)

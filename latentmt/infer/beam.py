@@ -197,7 +197,7 @@ def start(teacher: Teacher, source: Tokens, config: BeamConfig, width: int) -> B
         ended=none,
         done=none > 0,
         seen=torch.zeros((rows, beam, beam * width), dtype=torch.bool, device=device),
-        memory=teacher.decoder_stack.remember(encoded),
+        memory=teacher.decoder_stack.project_kv(encoded),
         cache=teacher.cache(rows, beam, width),
     )
 

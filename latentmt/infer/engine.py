@@ -24,15 +24,15 @@ from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
 from latentmt.infer.alignment import align
 from latentmt.infer.beam import BeamConfig, beam_search
-from latentmt.infer.found import Candidate, Found, on_host
 from latentmt.infer.graphs import KEPT, STEP, Graphs
-from latentmt.infer.how import How
 from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import without_special
 from latentmt.infer.rerank import MARGINAL_SAMPLES
+from latentmt.infer.results import Candidate, SearchResult, on_host
 from latentmt.infer.search import Networks, search
-from latentmt.nn.fused import consider
+from latentmt.nn.fused import enable_fused
 from latentmt.nn.positions import MAX_POSITIONS
+from latentmt.options import DecodingOptions
 
 T = TypeVar("T")
 Indices = npt.NDArray[np.int64]
@@ -46,11 +46,11 @@ with the preset `small`, a core translates 64 a second like this, and 37 all at 
 TEACHER_TOKENS = 2048
 """How many of those the teacher may have in a recorded search: its caches stay as long as the recording."""
 
-GoOn = Callable[[], None]
+CheckCancelled = Callable[[], None]
 """Called before every batch. What it raises ends the work, of which nothing is kept."""
 
 
-def always() -> None:
+def never_cancelled() -> None:
     """Go on whatever happens."""
 
 
@@ -66,10 +66,10 @@ class Engine:
         network = networks.latent or networks.teacher
         assert network is not None
         self.device = next(network.parameters()).device
-        consider(self.device)
+        enable_fused(self.device)
         on_gpu = self.device.type == "cuda"
         self._graphs = Graphs(networks, self.device) if (on_gpu if graphed is None else graphed) else None
-        self.turn: AbstractContextManager[object] = threading.Lock() if on_gpu or self.graphed else nullcontext()
+        self.lock: AbstractContextManager[object] = threading.Lock() if on_gpu or self.graphed else nullcontext()
         """To be held by whoever uses the networks. A GPU does one thing after another anyway, and a recording must not
         be replayed twice at the same time; on a CPU nobody waits."""
 
@@ -83,17 +83,27 @@ class Engine:
         """Source tokens that are searched together here, padding and candidates counted."""
         return BATCH_TOKENS if self.device.type == "cuda" else CPU_BATCH_TOKENS * torch.get_num_threads()
 
-    def best(self, sentences: Sequence[Sequence[int]], how: How, go_on: GoOn = always) -> list[Candidate]:
+    def best(
+        self,
+        sentences: Sequence[Sequence[int]],
+        options: DecodingOptions,
+        check_cancelled: CheckCancelled = never_cancelled,
+    ) -> list[Candidate]:
         """The candidate that is kept, of each sentence."""
-        return self._each(sentences, how, go_on, Found.best, lambda candidate: candidate)
+        return self._each(sentences, options, check_cancelled, SearchResult.best, lambda candidate: candidate)
 
     def all(
-        self, sentences: Sequence[Sequence[int]], how: How, go_on: GoOn = always
+        self,
+        sentences: Sequence[Sequence[int]],
+        options: DecodingOptions,
+        check_cancelled: CheckCancelled = never_cancelled,
     ) -> list[tuple[list[Candidate], int]]:
         """All candidates of each sentence, and which one is kept."""
-        return self._each(sentences, how, go_on, Found.all, lambda candidate: ([candidate], 0))
+        return self._each(sentences, options, check_cancelled, SearchResult.all, lambda candidate: ([candidate], 0))
 
-    def warmup(self, how: How, longest: int, batches: Sequence[int] = (1,), compiled: bool = True) -> None:
+    def warmup(
+        self, options: DecodingOptions, longest: int, batches: Sequence[int] = (1,), compiled: bool = True
+    ) -> None:
         """Record how this is searched, for sources of every length and for batches of these sizes.
 
         `compiled`: compile it before, which takes a minute or two and makes it about a third faster, up to some 3,000
@@ -105,60 +115,63 @@ class Engine:
         if (shapes := len(batches) * -(-longest // STEP)) > KEPT:
             raise UserError(f"warming up {shapes} shapes: only {KEPT} are kept; name fewer batches")
         if compiled:
-            self.compile(how)
+            self.compile(options)
         for batch, length in itertools.product(batches, range(STEP, longest + STEP, STEP)):
             for _ in range(2):  # what comes up once is not recorded
-                self.best([[UNK] * (min(length, longest) - 1) + [EOS]] * batch, how)
+                self.best([[UNK] * (min(length, longest) - 1) + [EOS]] * batch, options)
 
     def align(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], go_on: GoOn = always
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        check_cancelled: CheckCancelled = never_cancelled,
     ) -> list[Float[Tensor, "t s"]]:
         """How much of each target token is owed to each source token, of every pair; none of them with EOS."""
         results: dict[int, Tensor] = {}
         lengths = [max(len(source), len(target) + 1) for source, target in zip(sources, targets, strict=True)]
         for group in padded_batches(np.array(lengths, dtype=np.int64), self.batch_tokens):
             chosen = group.tolist()
-            go_on()
-            with self.turn:
+            check_cancelled()
+            with self.lock:
                 found = align(self.networks, [sources[one] for one in chosen], [targets[one] for one in chosen])
             results |= zip(chosen, found, strict=True)
         return [results[index] for index in range(len(sources))]
 
-    def compile(self, how: How) -> None:
+    def compile(self, options: DecodingOptions) -> None:
         """Have it compiled when it is next searched like this, where searches are recorded."""
         if self._graphs:
-            with self.turn:
-                self._graphs.compile(how)
+            with self.lock:
+                self._graphs.compile(options)
 
-    def noise(self, how: How) -> Float[Tensor, "samples places D"]:
+    def noise(self, options: DecodingOptions) -> Float[Tensor, "samples places D"]:
         """What a search with this seed draws from."""
         assert self.networks.latent is not None
-        samples = max(how.samples, MARGINAL_SAMPLES if how.rerank == "marginal" else 1)
-        noise = standard_noise(samples, MAX_POSITIONS, self.networks.latent.latent_dim, how.seed)
+        samples = max(options.samples, MARGINAL_SAMPLES if options.rerank == "marginal" else 1)
+        noise = standard_noise(samples, MAX_POSITIONS, self.networks.latent.latent_dim, options.seed)
         return noise.to(self.device)
 
     def _each(
         self,
         sentences: Sequence[Sequence[int]],
-        how: How,
-        go_on: GoOn,
-        of: Callable[[Found, int], T],
+        options: DecodingOptions,
+        check_cancelled: CheckCancelled,
+        of: Callable[[SearchResult, int], T],
         of_teacher: Callable[[Candidate], T],
     ) -> list[T]:
         """What is wanted of each sentence, from batches of similar length."""
 
         def wanted(group: Indices) -> list[T]:
             some = [sentences[index] for index in group]
-            go_on()
-            with self.turn:
-                if how.method == "teacher":
-                    return [of_teacher(candidate) for candidate in self._teacher(some, how)]
-                found = self._search(some, how)
+            check_cancelled()
+            with self.lock:
+                if options.method == "teacher":
+                    return [of_teacher(candidate) for candidate in self._teacher(some, options)]
+                found = self._search(some, options)
                 return [of(found, number) for number in range(len(some))]
 
         lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
-        budget = BATCH_TOKENS // self.workers if how.method == "teacher" else self.batch_tokens
-        groups = list(padded_batches(lengths, max(1, budget // max(how.candidates, how.beam // 4))))
+        budget = BATCH_TOKENS // self.workers if options.method == "teacher" else self.batch_tokens
+        groups = list(padded_batches(lengths, max(1, budget // max(options.candidates, options.beam // 4))))
         results: dict[int, T] = {}
         for group, results_of in zip(groups, self._side_by_side(wanted, groups), strict=True):
             results |= zip(group.tolist(), results_of, strict=True)
@@ -171,25 +184,25 @@ class Engine:
         with ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             return list(pool.map(work, groups))
 
-    def _search(self, sentences: Sequence[Sequence[int]], how: How) -> Found:
-        graphs = self._recorded(sentences, how)
-        if graphs and not how.adaptive:  # who stops early decides when all stop: that needs the host
-            return graphs.search(sentences, how, lambda: self.noise(how))
-        found = search(self.networks, Tokens.padded(sentences).to(self.device), how, self.noise(how))
+    def _search(self, sentences: Sequence[Sequence[int]], options: DecodingOptions) -> SearchResult:
+        graphs = self._recorded(sentences, options)
+        if graphs and not options.adaptive:  # who stops early decides when all stop: that needs the host
+            return graphs.search(sentences, options, lambda: self.noise(options))
+        found = search(self.networks, Tokens.padded(sentences).to(self.device), options, self.noise(options))
         return on_host(found)
 
-    def _teacher(self, sentences: Sequence[Sequence[int]], how: How) -> list[Candidate]:
+    def _teacher(self, sentences: Sequence[Sequence[int]], options: DecodingOptions) -> list[Candidate]:
         assert self.networks.teacher is not None
-        graphs = self._recorded(sentences, how)
+        graphs = self._recorded(sentences, options)
         if graphs:
-            found = graphs.beam_search(sentences, how)
+            found = graphs.beam_search(sentences, options)
         else:
             source = Tokens.padded(sentences).to(self.device)
-            found = beam_search(self.networks.teacher, source, BeamConfig(beam=how.beam))
+            found = beam_search(self.networks.teacher, source, BeamConfig(beam=options.beam))
         ids = [without_special(best.ids) for best in found]
         return [Candidate(one, one, best.score) for one, best in zip(ids, found, strict=True)]
 
-    def _recorded(self, sentences: Sequence[Sequence[int]], how: How) -> Graphs | None:
+    def _recorded(self, sentences: Sequence[Sequence[int]], options: DecodingOptions) -> Graphs | None:
         """Who searches this in recorded form: nobody where a recording would hold too much memory."""
-        tokens = len(sentences) * max(map(len, sentences)) * max(how.candidates, how.beam // 4)
-        return self._graphs if tokens <= (TEACHER_TOKENS if how.method == "teacher" else BATCH_TOKENS) else None
+        tokens = len(sentences) * max(map(len, sentences)) * max(options.candidates, options.beam // 4)
+        return self._graphs if tokens <= (TEACHER_TOKENS if options.method == "teacher" else BATCH_TOKENS) else None

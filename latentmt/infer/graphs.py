@@ -29,12 +29,12 @@ from torch import Tensor
 from latentmt.data.tokenizer import EOS, PAD
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.beam import BeamConfig, Beams, Hypothesis, advance, hypotheses, reach_of, start
-from latentmt.infer.found import Found, packed
-from latentmt.infer.how import How
+from latentmt.infer.results import SearchResult, packed
 from latentmt.infer.search import Networks, search
 from latentmt.models.teacher import Teacher
 from latentmt.nn.fast import Recording, compiled, record
 from latentmt.nn.positions import MAX_POSITIONS, SCORED
+from latentmt.options import DecodingOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -126,11 +126,11 @@ Searching = Callable[[Int[Tensor, "b s_and_length"], Float[Tensor, "samples w D"
 """From rows of ids with their length at the end, noise, and the width of targets, to what was found, packed."""
 
 
-def _searching(networks: Networks, how: How) -> Searching:
+def _searching(networks: Networks, options: DecodingOptions) -> Searching:
     def run(
         rows: Int[Tensor, "b s_and_length"], noise: Float[Tensor, "samples w D"], width: int
     ) -> Int[Tensor, " numbers"]:
-        return packed(search(networks, _source(rows), how, noise, width))
+        return packed(search(networks, _source(rows), options, noise, width))
 
     return run
 
@@ -139,20 +139,26 @@ class _Search:
     """A search in one shape."""
 
     def __init__(
-        self, searching: Searching, how: How, shape: Shape, noise: NoiseOf, device: torch.device, pool: Any
+        self,
+        searching: Searching,
+        options: DecodingOptions,
+        shape: Shape,
+        noise: NoiseOf,
+        device: torch.device,
+        pool: Any,
     ) -> None:
         self._input, self._output = _Input(shape, device), _Output(device)
-        self._shape, self._seed = shape, how.seed
+        self._shape, self._seed = shape, options.seed
         self._noise = noise()[:, : shape.target].clone()
         self._run = _Replayed(lambda: searching(self._input.rows, self._noise, shape.target), device, pool)
 
-    def __call__(self, sentences: Sequence[Sequence[int]], how: How, noise: NoiseOf) -> Found:
-        if self._seed != how.seed:
+    def __call__(self, sentences: Sequence[Sequence[int]], options: DecodingOptions, noise: NoiseOf) -> SearchResult:
+        if self._seed != options.seed:
             self._noise.copy_(noise()[:, : self._shape.target])
-            self._seed = how.seed
+            self._seed = options.seed
         self._input.fill(sentences)
         numbers = self._output(self._run())
-        return Found.unpacked(numbers, self._shape.sentences, how.candidates, self._shape.target)
+        return SearchResult.unpacked(numbers, self._shape.sentences, options.candidates, self._shape.target)
 
 
 Advance = Callable[[Teacher, Beams, Int[Tensor, ""], int, float], Beams]
@@ -212,9 +218,9 @@ class _Compiled(Generic[P, T]):
             return self._plain(*arguments, **named)
 
 
-def compiles(how: How) -> bool:
+def compiles(options: DecodingOptions) -> bool:
     """Whether this can be compiled: not what differentiates, nor what lets the host decide when to stop."""
-    return how.method != "energy" and not how.adaptive
+    return options.method != "energy" and not options.adaptive
 
 
 class Graphs:
@@ -222,49 +228,53 @@ class Graphs:
 
     def __init__(self, networks: Networks, device: torch.device) -> None:
         self._networks, self._device = networks, device
-        self._kept: OrderedDict[tuple[How, Shape], Any] = OrderedDict()
+        self._kept: OrderedDict[tuple[DecodingOptions, Shape], Any] = OrderedDict()
         self._pool = torch.cuda.graph_pool_handle() if _on_gpu(device) else None
-        self._compiled: dict[How, Any] = {}
+        self._compiled: dict[DecodingOptions, Any] = {}
         """What is compiled, by how it searches."""
 
-    def compile(self, how: How) -> None:
+    def compile(self, options: DecodingOptions) -> None:
         """From now on compile how this is searched, when it is called for."""
-        plan = _plan(how)
-        if plan in self._compiled or not compiles(how):
+        plan = _plan(options)
+        if plan in self._compiled or not compiles(options):
             return
-        work: Callable[..., Any] = advance if how.method == "teacher" else _searching(self._networks, how)
+        work: Callable[..., Any] = advance if options.method == "teacher" else _searching(self._networks, options)
         self._compiled[plan] = _Compiled(work)
         for key in [key for key in self._kept if key[0] == plan]:
             del self._kept[key]
         gc.collect()
 
-    def search(self, sentences: Sequence[Sequence[int]], how: How, noise: NoiseOf) -> Found:
+    def search(self, sentences: Sequence[Sequence[int]], options: DecodingOptions, noise: NoiseOf) -> SearchResult:
         """The candidates of each sentence; there may be more sentences than were asked for."""
-        shape, plan, plain = Shape.of(sentences, how.length_bias), _plan(how), _searching(self._networks, how)
+        shape, plan, plain = (
+            Shape.of(sentences, options.length_bias),
+            _plan(options),
+            _searching(self._networks, options),
+        )
         while True:
             # What is scored in several goes would be compiled again for each number of them.
-            at_once = shape.sentences * how.candidates * shape.target <= SCORED
+            at_once = shape.sentences * options.candidates * shape.target <= SCORED
             searching = self._compiled.get(plan, plain) if at_once else plain
-            make = partial(_Search, searching, how, shape, noise, self._device, self._pool)
+            make = partial(_Search, searching, options, shape, noise, self._device, self._pool)
             with torch.inference_mode(False), torch.no_grad():
-                found: Found = self._get((plan, shape), make)(sentences, how, noise)
+                found: SearchResult = self._get((plan, shape), make)(sentences, options, noise)
             if shape.target == MAX_POSITIONS or not found.cut[: len(sentences)].any():
                 return found
             shape = shape.roomier()
 
-    def beam_search(self, sentences: Sequence[Sequence[int]], how: How) -> list[Hypothesis]:
+    def beam_search(self, sentences: Sequence[Sequence[int]], options: DecodingOptions) -> list[Hypothesis]:
         """The teacher's best hypothesis for each sentence."""
         assert self._networks.teacher is not None
-        shape, plan = replace(Shape.of(sentences), target=0), _plan(how)
+        shape, plan = replace(Shape.of(sentences), target=0), _plan(options)
         # For one sentence it is compiled; for more, torch 2.13 stumbles over shapes that vary.
         step = self._compiled.get(plan, advance) if shape.sentences == 1 else advance
-        config = BeamConfig(beam=how.beam)
+        config = BeamConfig(beam=options.beam)
         make = partial(_BeamSearch, self._networks.teacher, step, config, shape, self._device, self._pool)
         with torch.inference_mode(False), torch.no_grad():
             found: list[Hypothesis] = self._get((plan, shape), make)(sentences)
         return found
 
-    def _get(self, key: tuple[How, Shape], make: Callable[[], Any]) -> Any:
+    def _get(self, key: tuple[DecodingOptions, Shape], make: Callable[[], Any]) -> Any:
         if key not in self._kept:
             self._kept[key] = make()
             if len(self._kept) > KEPT:
@@ -275,9 +285,9 @@ class Graphs:
 
 
 @lru_cache
-def _plan(how: How) -> How:
+def _plan(options: DecodingOptions) -> DecodingOptions:
     """What decides the work: all but the seed; of a teacher's, the beam alone."""
-    return How("teacher", beam=how.beam) if how.method == "teacher" else replace(how, seed=0)
+    return DecodingOptions("teacher", beam=options.beam) if options.method == "teacher" else replace(options, seed=0)
 
 
 def _source(rows: Int[Tensor, "b s_and_length"]) -> Tokens:

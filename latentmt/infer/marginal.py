@@ -59,7 +59,7 @@ def marginal(
     if noise.shape[1] < width:
         raise ValueError(f"noise for {noise.shape[1]} places, but targets have {width}")
     prior, posterior = _prior_and_posterior(model, source, target)
-    memory, candidates = model.decoder_stack.remember(source), rows // len(source.segment)
+    memory, candidates = model.decoder_stack.project_kv(source), rows // len(source.segment)
     noise = noise[:, :width].to(posterior.mean)
 
     def log_weights(row: Int[Tensor, " n"], sample: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -83,14 +83,14 @@ def elbo(model: LatentModel, source: Source, target: Tokens) -> Float[Tensor, " 
     """
     layout = target.layout
     prior, posterior = _prior_and_posterior(model, source, target)
-    states = model.decode(posterior.mean, layout, model.decoder_stack.remember(source))
+    states = model.decode(posterior.mean, layout, model.decoder_stack.project_kv(source))
     kl = posterior.kl(prior).sum(-1).masked_fill(~layout.real, 0.0)
     return (model.log_prob(states, target) - kl).sum(-1)
 
 
 def _prior_and_posterior(model: LatentModel, source: Source, target: Tokens) -> tuple[Gaussian, Gaussian]:
-    prior = model.prior(target.layout, model.prior_stack.remember(source))
-    return prior, model.posterior(target, model.posterior_stack.remember(source))
+    prior = model.prior(target.layout, model.prior_stack.project_kv(source))
+    return prior, model.posterior(target, model.posterior_stack.project_kv(source))
 
 
 def _rows_of(gaussian: Gaussian, rows: Int[Tensor, " n"]) -> Gaussian:

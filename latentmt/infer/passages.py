@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from latentmt.infer.alignment import Link
-from latentmt.infer.found import Candidate
+from latentmt.infer.results import Candidate
 from latentmt.infer.rewriting import Rewritten
 from latentmt.infer.sentences import Line
 from latentmt.infer.verbatim import Lost, Sentence, put_back, restore

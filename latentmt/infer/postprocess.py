@@ -18,7 +18,7 @@ from torch import Tensor
 
 from latentmt.data.tokenizer import EOS, PAD, SPECIAL, Tokenizer
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.how import RemoveRepeats
+from latentmt.options import RemoveRepeats
 
 
 @dataclass(frozen=True)

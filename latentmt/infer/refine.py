@@ -75,8 +75,8 @@ def delta_field(model: LatentModel, source: Source, layout: Layout, decoder: Mem
     the source hands it over.
     """
     with torch.no_grad():
-        decoder = decoder or model.decoder_stack.remember(source)
-        posterior = model.posterior_stack.remember(source)
+        decoder = decoder or model.decoder_stack.project_kv(source)
+        posterior = model.posterior_stack.project_kv(source)
 
     @torch.no_grad()
     def field(z: Float[Tensor, "r t D"]) -> Float[Tensor, "r t D"]:
@@ -90,7 +90,7 @@ def net_field(net: ScoreNet | EnergyNet, source: Source, layout: Layout) -> Fiel
     """A learned field. Source: the latent model's `encode(…)`."""
     with torch.no_grad():
         if isinstance(net, ScoreNet):
-            memory = net.stack.remember(source)
+            memory = net.stack.project_kv(source)
             return torch.no_grad()(lambda z: net(z, layout, memory))
     return _energy_field(net, source, layout)
 
@@ -98,7 +98,7 @@ def net_field(net: ScoreNet | EnergyNet, source: Source, layout: Layout) -> Fiel
 def _energy_field(net: EnergyNet, source: Source, layout: Layout) -> Field:
     """An energy is differentiated inside, and autograd refuses tensors made in inference mode."""
     with _outside_inference_mode(), torch.no_grad():
-        memory = net.stack.remember(source)
+        memory = net.stack.project_kv(source)
 
     def field(z: Float[Tensor, "r t D"]) -> Float[Tensor, "r t D"]:
         with _outside_inference_mode(), torch.no_grad():
@@ -110,7 +110,7 @@ def _energy_field(net: EnergyNet, source: Source, layout: Layout) -> Field:
 
 @torch.no_grad()
 def decode_tokens(model: LatentModel, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Tokens:
-    """argmax p(y|z,x), PAD where a row is empty. Memory: `decoder_stack.remember(source)`."""
+    """argmax p(y|z,x), PAD where a row is empty. Memory: `decoder_stack.project_kv(source)`."""
     best = model.best(model.decode(z, layout, memory))
     return Tokens(best.masked_fill(~layout.real, PAD), layout)
 

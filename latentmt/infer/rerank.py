@@ -21,12 +21,12 @@ MARGINAL_SAMPLES = 16
 
 def by_teacher(teacher: Teacher, source: Tokens, readable: Tokens) -> Float[Tensor, " r"]:
     """log p(y|x) of the teacher over the length, EOS counted (row 13 of the paper's method)."""
-    memory = teacher.decoder_stack.remember(teacher.encode(source))
+    memory = teacher.decoder_stack.project_kv(teacher.encode(source))
     return _per_token(teacher.log_prob(readable, memory).sum(1), readable)
 
 
 def by_decoder(model: LatentModel, z: Float[Tensor, "r t D"], target: Tokens, memory: Memory) -> Float[Tensor, " r"]:
-    """log p(y|z,x) at the latent the candidate was decoded from. Memory: `decoder_stack.remember(source)`."""
+    """log p(y|z,x) at the latent the candidate was decoded from. Memory: `decoder_stack.project_kv(source)`."""
     return _per_token(model.log_prob(model.decode(z, target.layout, memory), target).sum(1), target)
 
 

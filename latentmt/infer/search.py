@@ -15,7 +15,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.how import How
 from latentmt.infer.postprocess import PieceTable, readable
 from latentmt.infer.refine import Field, OnStep, Stop, decode_tokens, delta_field, net_field, refine
 from latentmt.infer.rerank import MARGINAL_SAMPLES, by_decoder, by_elbo, by_marginal, by_teacher
@@ -25,6 +24,7 @@ from latentmt.models.teacher import Teacher
 from latentmt.nn.attention import Memory, Source, segment_lengths
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import MAX_POSITIONS
+from latentmt.options import DecodingOptions
 
 SHORTEST = 2
 """A target is a piece and EOS, at least."""
@@ -74,7 +74,7 @@ def predict_lengths(model: LatentModel, source: Source, count: int = 1, bias: fl
 def search(
     networks: Networks,
     source: Tokens,
-    how: How,
+    options: DecodingOptions,
     noise: Float[Tensor, "samples places D"],
     width: int | None = None,
     on_step: OnStep | None = None,
@@ -88,23 +88,23 @@ def search(
     model = networks.latent
     assert model is not None
     encoded = model.encode(source)
-    wanted = predict_lengths(model, encoded, how.lengths, how.length_bias)
+    wanted = predict_lengths(model, encoded, options.lengths, options.length_bias)
     width = int(wanted.max()) if width is None else width
     lengths = wanted.clamp(max=width).flatten()
     shape = Layout.of_lengths(lengths, width)
-    prior = model.prior(shape, model.prior_stack.remember(encoded))
-    layout = Layout.of_lengths(lengths.repeat_interleave(how.samples), width)
-    decoder = model.decoder_stack.remember(encoded)
-    z = _starts(prior, how.samples, noise[:, :width])
+    prior = model.prior(shape, model.prior_stack.project_kv(encoded))
+    layout = Layout.of_lengths(lengths.repeat_interleave(options.samples), width)
+    decoder = model.decoder_stack.project_kv(encoded)
+    z = _starts(prior, options.samples, noise[:, :width])
     if on_step:
         on_step(0, z)
-    if how.moves:
-        field = field_of(networks, how, encoded, layout, decoder)
-        z = refine(z, field, how.steps, stop=Stop(layout) if how.adaptive else None, on_step=on_step)
+    if options.refines:
+        field = field_of(networks, options, encoded, layout, decoder)
+        z = refine(z, field, options.steps, stop=Stop(layout) if options.adaptive else None, on_step=on_step)
     decoded = decode_tokens(model, z, layout, decoder)
-    read = readable(decoded, how.remove_repeats, networks.pieces, source)
-    score = _score(networks, how, source, encoded, decoder, z, decoded, read, noise)
-    score = score.view(len(source.ids), how.candidates)
+    read = readable(decoded, options.remove_repeats, networks.pieces, source)
+    score = _score(networks, options, source, encoded, decoder, z, decoded, read, noise)
+    score = score.view(len(source.ids), options.candidates)
     blank = networks.pieces.is_blank(read).view_as(score)
     best = score.masked_fill(blank, -torch.inf).argmax(1)  # where all are blank, the first one
     return Candidates(decoded, read, score, best, (wanted > width).any(1))
@@ -119,17 +119,19 @@ def _starts(prior: Gaussian, samples: int, noise: Float[Tensor, "s w D"]) -> Flo
     return mean + std * used.repeat(len(prior.mean), 1, 1)
 
 
-def field_of(networks: Networks, how: How, source: Source, layout: Layout, decoder: Memory | None = None) -> Field:
+def field_of(
+    networks: Networks, options: DecodingOptions, source: Source, layout: Layout, decoder: Memory | None = None
+) -> Field:
     """The field that refines like this. Source: the latent model's `encode(…)`."""
-    if how.method == "delta":
+    if options.method == "delta":
         assert networks.latent is not None
         return delta_field(networks.latent, source, layout, decoder)
-    return net_field(networks.fields[how.method], source, layout)
+    return net_field(networks.fields[options.method], source, layout)
 
 
 def _score(
     networks: Networks,
-    how: How,
+    options: DecodingOptions,
     source: Tokens,
     encoded: Source,
     decoder: Memory,
@@ -140,7 +142,7 @@ def _score(
 ) -> Float[Tensor, " r"]:
     model = networks.latent
     assert model is not None
-    match how.rerank:
+    match options.rerank:
         case "teacher":
             assert networks.teacher is not None
             return by_teacher(networks.teacher, source, read)

@@ -22,12 +22,12 @@ from torch import Tensor
 from latentmt.data.batches import padded_batches
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.engine import Engine
-from latentmt.infer.found import Candidate, on_host, ranked
-from latentmt.infer.how import How
 from latentmt.infer.refine import decode_tokens
+from latentmt.infer.results import Candidate, on_host, ranked
 from latentmt.infer.search import field_of, search
 from latentmt.models.latent import LatentModel
 from latentmt.nn.attention import Memory
+from latentmt.options import DecodingOptions
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def changed(before: Sequence[Any], after: Sequence[Any]) -> set[int]:
 
 
 @torch.no_grad()
-def trace_sentence(engine: Engine, sentence: list[int], how: How) -> SentenceTrace:
+def trace_sentence(engine: Engine, sentence: list[int], options: DecodingOptions) -> SentenceTrace:
     """Translate a sentence with the latent model, and keep everything."""
     source = Tokens.padded([sentence]).to(engine.device)
     seen: list[Float[Tensor, "n w D"]] = []
@@ -85,14 +85,14 @@ def trace_sentence(engine: Engine, sentence: list[int], how: How) -> SentenceTra
         seen.append(z)
         times.append(time.perf_counter())
 
-    noise = engine.noise(how)
-    with engine.turn:
+    noise = engine.noise(options)
+    with engine.lock:
         began = time.perf_counter()
-        found = search(engine.networks, source, how, noise, on_step=on_step)
+        found = search(engine.networks, source, options, noise, on_step=on_step)
         candidates, best = on_host(found).all(0)
         length = int(found.decoded.layout.real[best].sum())
         model = cast(LatentModel, engine.networks.latent)
-        memory = model.decoder_stack.remember(model.encode(source))
+        memory = model.decoder_stack.project_kv(model.encode(source))
         took = [1e3 * (end - start) for start, end in itertools.pairwise([began, *times])]
         steps = [
             _step(model, memory, number, z[best : best + 1, :length], took[number]) for number, z in enumerate(seen)
@@ -102,26 +102,28 @@ def trace_sentence(engine: Engine, sentence: list[int], how: How) -> SentenceTra
 
 @torch.no_grad()
 def targets_along(
-    engine: Engine, sentences: Sequence[Sequence[int]], how: How, after: Sequence[int]
+    engine: Engine, sentences: Sequence[Sequence[int]], options: DecodingOptions, after: Sequence[int]
 ) -> dict[int, list[list[int]]]:
-    """What each sentence reads after so many steps of `how` (0: before the first): ids as decoded, EOS among them."""
-    if how.candidates > 1 or how.adaptive or max(after) > how.steps:
+    """What each sentence reads after so many steps (0: before the first): ids as decoded, EOS among them."""
+    if options.candidates > 1 or options.adaptive or max(after) > options.steps:
         raise ValueError("one candidate that makes all of its steps is followed")
     found: dict[int, list[list[int]]] = {}
     lengths = np.array([len(sentence) for sentence in sentences], dtype=np.int64)
     for group in padded_batches(lengths, engine.batch_tokens):
         source = Tokens.padded([sentences[index] for index in group]).to(engine.device)
-        with engine.turn:
-            found |= zip(group.tolist(), _rows_along(engine, source, how, after), strict=True)
+        with engine.lock:
+            found |= zip(group.tolist(), _rows_along(engine, source, options, after), strict=True)
     return {number: [found[index][place] for index in range(len(sentences))] for place, number in enumerate(after)}
 
 
-def _rows_along(engine: Engine, source: Tokens, how: How, after: Sequence[int]) -> list[list[list[int]]]:
+def _rows_along(
+    engine: Engine, source: Tokens, options: DecodingOptions, after: Sequence[int]
+) -> list[list[list[int]]]:
     """The targets of each row, one for each number of steps."""
     seen: list[Float[Tensor, "n w D"]] = []
-    found = search(engine.networks, source, how, engine.noise(how), on_step=lambda _, z: seen.append(z))
+    found = search(engine.networks, source, options, engine.noise(options), on_step=lambda _, z: seen.append(z))
     model, layout = cast(LatentModel, engine.networks.latent), found.decoded.layout
-    memory = model.decoder_stack.remember(model.encode(source))
+    memory = model.decoder_stack.project_kv(model.encode(source))
     read = torch.stack([decode_tokens(model, seen[number], layout, memory).ids for number in after], dim=1)
     sizes = layout.real.sum(1).tolist()
     return [[ids[:size] for ids in some] for some, size in zip(read.tolist(), sizes, strict=True)]
@@ -129,18 +131,18 @@ def _rows_along(engine: Engine, source: Tokens, how: How, after: Sequence[int]) 
 
 @torch.no_grad()
 def field_around(
-    engine: Engine, trace: SentenceTrace, how: How, place: int, points: Float[Tensor, "n D"]
+    engine: Engine, trace: SentenceTrace, options: DecodingOptions, place: int, points: Float[Tensor, "n D"]
 ) -> Float[Tensor, "n D"]:
     """Where one token would be moved from these points, the others being where they ended up; zero if nothing moves."""
     model = cast(LatentModel, engine.networks.latent)
-    if not how.moves:
+    if not options.refines:
         return torch.zeros_like(points)
     z = torch.tensor(trace.steps[-1].z, device=engine.device, dtype=points.dtype).repeat(len(points), 1, 1)
     z[:, place] = points.to(z)
     layout = Layout.of_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
-    with engine.turn:
+    with engine.lock:
         source = model.encode(Tokens.padded([trace.source]).to(engine.device))
-        return field_of(engine.networks, how, source, layout)(z)[:, place].to(points)
+        return field_of(engine.networks, options, source, layout)(z)[:, place].to(points)
 
 
 def _step(model: LatentModel, memory: Memory, number: int, z: Float[Tensor, "1 t D"], took: float) -> Step:

@@ -24,12 +24,11 @@ from latentmt.data.tokenizer import Tokenizer
 from latentmt.device import find_device
 from latentmt.errors import UserError
 from latentmt.infer.alignment import Link, links
-from latentmt.infer.engine import Engine, GoOn, always
-from latentmt.infer.found import Candidate, ranked
-from latentmt.infer.how import METHODS, WAY, How, Method, check_names, default_method
+from latentmt.infer.engine import CheckCancelled, Engine, never_cancelled
 from latentmt.infer.passages import Done, Part, Passage
 from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.refine import ADAPTIVE_STEPS
+from latentmt.infer.results import Candidate, ranked
 from latentmt.infer.search import Networks
 from latentmt.infer.sentences import split_line
 from latentmt.infer.trace import SentenceTrace, trace_sentence
@@ -38,12 +37,13 @@ from latentmt.installed import find_model
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
+from latentmt.options import METHODS, WAY, DecodingOptions, Method, check_names, default_method
 
 MOST_THREADS = 1024
 _CORES = torch.get_num_threads()  # as torch found them, before it is told to use fewer
 
-HOW_FILE = "how.yaml"
-"""Beside a model's bundles: how it translates best, as measured by whoever made it."""
+OPTIONS_FILES = ("options.yaml", "how.yaml")
+"""Beside a model's bundles: its default options, as measured by whoever made it. The second name is that of 0.1."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Translator:
         fingerprints: dict[str, str] | None = None,
         longest: int = 64,
         graphed: bool | None = None,
-        own: How | None = None,
+        own: DecodingOptions | None = None,
         workers: int = 1,
     ) -> None:
         self.tokenizer, self.rules = tokenizer, rules
@@ -105,8 +105,8 @@ class Translator:
         graphed: bool | None = None,
     ) -> Translator:
         """Load a model: a folder of bundles (`latent`, `score`, `energy`, `teacher`, as many as there are), or the name
-        of one that is installed; without a name, the first of those. A file `how.yaml` beside them holds choices of
-        `How`: the model's own way to translate.
+        of one that is installed; without a name, the first of those. A file `options.yaml` beside them holds choices of
+        `DecodingOptions`: the model's own way to translate.
 
         `threads` is how many cores a batch may use, for the whole process. If it is None, batches are translated side
         by side, on a core of a CPU each: two threads of one batch wait for each other, and who else is at work makes
@@ -137,6 +137,7 @@ class Translator:
                 raise UserError(f"{folder / part}: has another tokenizer than {folder / 'latent'}")
             if (other.config.languages, other.config.rules) != (first.config.languages, first.config.rules):
                 raise UserError(f"{folder / part}: is for other languages or text rules than {folder / 'latent'}")
+        own = next((path for option_file in OPTIONS_FILES if (path := folder / option_file).exists()), None)
         translator = Translator(
             first.tokenizer,
             first.config.rules,
@@ -147,13 +148,13 @@ class Translator:
             fingerprints={name: bundle.about.fingerprint for name, bundle in found.items()},
             longest=min(bundle.config.longest for bundle in found.values()),
             graphed=graphed,
-            own=load_config(folder / HOW_FILE, How) if (folder / HOW_FILE).exists() else None,
+            own=load_config(own, DecodingOptions) if own else None,
             workers=_CORES if side_by_side else 1,
         )
         try:
-            translator.how()
+            translator.options()
         except UserError as error:
-            raise UserError(f"{folder / HOW_FILE}: {error}") from None
+            raise UserError(f"{own or folder}: {error}") from None
         return translator
 
     @property
@@ -162,7 +163,7 @@ class Translator:
         having = {"prior": self.latent, "delta": self.latent, "teacher": self.teacher} | self.fields
         return [method for method in METHODS if having.get(method) is not None]
 
-    def how(self, **choices: Any) -> How:
+    def options(self, **choices: Any) -> DecodingOptions:
         """Choices that this translator can follow.
 
         Unless a way is chosen (by method, steps or candidates) it is the model's own, or else one step of the
@@ -174,12 +175,12 @@ class Translator:
             default = asdict(self.own)
         if choices.get("adaptive"):
             default["steps"] = ADAPTIVE_STEPS
-        how = How(**(default | choices))
-        if how.method not in self.methods:
-            raise UserError(f"method {how.method}: this model has only {', '.join(self.methods)}")
-        if how.rerank == "teacher" and self.teacher is None:
+        options = DecodingOptions(**(default | choices))
+        if options.method not in self.methods:
+            raise UserError(f"method {options.method}: this model has only {', '.join(self.methods)}")
+        if options.rerank == "teacher" and self.teacher is None:
             raise UserError("rerank teacher: this model has no teacher; decoder, elbo and marginal need none")
-        return how
+        return options
 
     def warmup(self, batches: Sequence[int] = (1,), compiled: bool = True, **choices: Any) -> None:
         """Make first translations as fast as later ones, on a GPU; on a CPU there is nothing to do.
@@ -187,7 +188,7 @@ class Translator:
         Choices and `batches`, the numbers of sentences translated together, are those that are to be fast. Compiling
         takes a minute or two and makes it about a third faster. (Details: `Engine.warmup`.)
         """
-        self.engine.warmup(self.how(**choices), self.longest, batches, compiled)
+        self.engine.warmup(self.options(**choices), self.longest, batches, compiled)
 
     @overload
     def translate(self, texts: str, **choices: Any) -> str: ...
@@ -196,31 +197,35 @@ class Translator:
     def translate(self, texts: Sequence[str], **choices: Any) -> list[str]: ...
 
     def translate(self, texts: str | Sequence[str], **choices: Any) -> str | list[str]:
-        """Translate a text or several. Choices are those of `How`: method, steps, lengths, samples, rerank, seed …"""
-        how = self.how(**choices)
+        """Translate a text or several. Choices are those of `DecodingOptions`: method, steps, lengths …"""
+        options = self.options(**choices)
         if not isinstance(texts, str | list | tuple):
             raise UserError(f"expected a text or a list of texts, got {reprlib.repr(texts)}")
         if isinstance(texts, str):
-            return self.translations([texts], how)[0].text
-        return [translation.text for translation in self.translations(texts, how)]
+            return self.translations([texts], options)[0].text
+        return [translation.text for translation in self.translations(texts, options)]
 
-    def translations(self, texts: Sequence[str], how: How, go_on: GoOn = always) -> list[Translation]:
+    def translations(
+        self, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> list[Translation]:
         """Translate texts, and keep what they were decoded as."""
-        cut = [self._cut(text, how.verbatim) for text in texts]
-        done = iter(self._best([part for one in cut for part in one.asked], how, go_on))
+        cut = [self._cut(text, options.verbatim) for text in texts]
+        done = iter(self._best([part for one in cut for part in one.asked], options, check_cancelled))
         return [self._joined(one, [next(done) for _ in one.asked]) for one in cut]
 
-    def aligned(self, texts: Sequence[str], how: How, go_on: GoOn = always) -> list[Aligned]:
+    def aligned(
+        self, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> list[Aligned]:
         """Translate texts, and say which parts of text and translation belong together."""
-        cut = [self._cut(text, how.verbatim) for text in texts]
-        done = self._best([part for one in cut for part in one.asked], how, go_on)
-        pairs = zip(done, self._links(done, go_on), strict=True)
+        cut = [self._cut(text, options.verbatim) for text in texts]
+        done = self._best([part for one in cut for part in one.asked], options, check_cancelled)
+        pairs = zip(done, self._links(done, check_cancelled), strict=True)
         return [self._linked(one, [next(pairs) for _ in one.asked]) for one in cut]
 
-    def candidates(self, texts: Sequence[str], how: How) -> list[list[Translation]]:
+    def candidates(self, texts: Sequence[str], options: DecodingOptions) -> list[list[Translation]]:
         """Every candidate of texts that are one sentence each (the first one of those that are more, none of none)."""
-        asked = [self._cut(text, how.verbatim).asked[:1] for text in texts]
-        searched = iter(self.engine.all([part.ids for some in asked for part in some], how))
+        asked = [self._cut(text, options.verbatim).asked[:1] for text in texts]
+        searched = iter(self.engine.all([part.ids for some in asked for part in some], options))
         return [
             [Translation(Done.of(part, one, self._text(one)).text, one.decoded) for one in next(searched)[0]]
             if (part := next(iter(some), None))
@@ -228,27 +233,35 @@ class Translator:
             for some in asked
         ]
 
-    def alternatives(self, texts: Sequence[str], how: How, most: int, go_on: GoOn = always) -> list[list[str]]:
+    def alternatives(
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions,
+        most: int,
+        check_cancelled: CheckCancelled = never_cancelled,
+    ) -> list[list[str]]:
         """Translations of each text, the one that is kept first, and no two alike: at most so many.
 
         Those of several sentences have the second best of each, then the third best, as far as there are so many.
         """
-        cut = [self._cut(text, how.verbatim) for text in texts]
-        searched = iter(self.engine.all([part.ids for one in cut for part in one.asked], how, go_on))
-        return [self._ranked(one, [next(searched) for _ in one.asked], most, how, go_on) for one in cut]
+        cut = [self._cut(text, options.verbatim) for text in texts]
+        searched = iter(self.engine.all([part.ids for one in cut for part in one.asked], options, check_cancelled))
+        return [self._ranked(one, [next(searched) for _ in one.asked], most, options, check_cancelled) for one in cut]
 
     def trace(self, text: str, **choices: Any) -> list[SentenceTrace]:
         """Every step of every sentence of a text, with the latent model."""
-        return self.traces(text, self.how(**choices))
+        return self.traces(text, self.options(**choices))
 
-    def traces(self, text: str, how: How, go_on: GoOn = always) -> list[SentenceTrace]:
+    def traces(
+        self, text: str, options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> list[SentenceTrace]:
         """The same for choices already made."""
-        if how.method == "teacher":
+        if options.method == "teacher":
             raise UserError("there are no refinement steps in what the teacher does")
         traces = []
         for ids in self.sentences(text):
-            go_on()
-            traces.append(trace_sentence(self.engine, ids, how))
+            check_cancelled()
+            traces.append(trace_sentence(self.engine, ids, options))
         return traces
 
     def sentences(self, text: str) -> list[list[int]]:
@@ -279,11 +292,13 @@ class Translator:
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer.encode([normalise(text, self.rules[0])])[0]
 
-    def _best(self, parts: Sequence[Part], how: How, go_on: GoOn) -> list[Done]:
+    def _best(self, parts: Sequence[Part], options: DecodingOptions, check_cancelled: CheckCancelled) -> list[Done]:
         """The translations that are kept, with all that is repeated verbatim in its place."""
-        return self._completed(self._tried_again(self._done(parts, how, go_on), how, go_on), go_on)
+        return self._completed(
+            self._tried_again(self._done(parts, options, check_cancelled), options, check_cancelled), check_cancelled
+        )
 
-    def _tried_again(self, done: list[Done], how: How, go_on: GoOn) -> list[Done]:
+    def _tried_again(self, done: list[Done], options: DecodingOptions, check_cancelled: CheckCancelled) -> list[Done]:
         """Where something is lost, the translation in which the numbers have stand-ins, too, if less is lost there."""
         masked = {
             number: self._verbatim.without_numbers(one.part.sentence) for number, one in enumerate(done) if one.lost
@@ -294,23 +309,27 @@ class Translator:
         if not masked:
             return done
         shown = [Part(sentence, self._encode(sentence.shown.text)) for sentence in masked.values()]
-        better = dict(zip(masked, self._done(shown, how, go_on), strict=True))
+        better = dict(zip(masked, self._done(shown, options, check_cancelled), strict=True))
         return [min(one, better.get(number, one), key=lambda each: len(each.lost)) for number, one in enumerate(done)]
 
-    def _completed(self, done: list[Done], go_on: GoOn) -> list[Done]:
+    def _completed(self, done: list[Done], check_cancelled: CheckCancelled) -> list[Done]:
         """The same with what is still lost put where it belongs."""
         short = [number for number, one in enumerate(done) if one.lost]
-        links = dict(zip(short, self._links([done[number] for number in short], go_on), strict=True)) if short else {}
+        links = (
+            dict(zip(short, self._links([done[number] for number in short], check_cancelled), strict=True))
+            if short
+            else {}
+        )
         return [one.completed(links[number]) if number in links else one for number, one in enumerate(done)]
 
-    def _done(self, parts: Sequence[Part], how: How, go_on: GoOn) -> list[Done]:
-        found = self.engine.best([part.ids for part in parts], how, go_on)
+    def _done(self, parts: Sequence[Part], options: DecodingOptions, check_cancelled: CheckCancelled) -> list[Done]:
+        found = self.engine.best([part.ids for part in parts], options, check_cancelled)
         return [Done.of(part, one, self._text(one)) for part, one in zip(parts, found, strict=True)]
 
-    def _links(self, done: Sequence[Done], go_on: GoOn) -> list[list[Link]]:
+    def _links(self, done: Sequence[Done], check_cancelled: CheckCancelled) -> list[list[Link]]:
         """Between what the model was shown and what it wrote."""
         targets = [one.candidate.readable for one in done]
-        weights = self.engine.align([one.part.ids for one in done], targets, go_on)
+        weights = self.engine.align([one.part.ids for one in done], targets, check_cancelled)
         return [
             links(self.tokenizer, self.rules, one.part.sentence.shown.text, target, each)
             for one, target, each in zip(done, targets, weights, strict=True)
@@ -322,7 +341,12 @@ class Translator:
         )
 
     def _ranked(
-        self, text: Passage, found: list[tuple[list[Candidate], int]], most: int, how: How, go_on: GoOn
+        self,
+        text: Passage,
+        found: list[tuple[list[Candidate], int]],
+        most: int,
+        options: DecodingOptions,
+        check_cancelled: CheckCancelled,
     ) -> list[str]:
         each = [ranked(candidates, best) for candidates, best in found]
         texts = []
@@ -330,8 +354,8 @@ class Translator:
             chosen = [some[min(number, len(some) - 1)] for some in each]
             done = [Done.of(part, one, self._text(one)) for part, one in zip(text.asked, chosen, strict=True)]
             if number == 0:  # as it is translated without alternatives
-                done = self._tried_again(done, how, go_on)
-            texts.append(text.joined([one.text for one in self._completed(done, go_on)]))
+                done = self._tried_again(done, options, check_cancelled)
+            texts.append(text.joined([one.text for one in self._completed(done, check_cancelled)]))
         return list(dict.fromkeys(texts))
 
     def _linked(self, text: Passage, done: Sequence[tuple[Done, list[Link]]]) -> Aligned:

@@ -16,13 +16,13 @@ from latentmt.data.text import all_text, read_lines
 from latentmt.display import Counting, table
 from latentmt.errors import UserError
 from latentmt.files import sha256
-from latentmt.infer.how import How, Method, RemoveRepeats, Rerank
 from latentmt.infer.translator import Translation, Translator
 from latentmt.measure.bootstrap import Comparison, paired_bootstrap
 from latentmt.measure.machine import machine
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import Quality, measure, require_sacrebleu
 from latentmt.measure.results import write_result
+from latentmt.options import DecodingOptions, Method, RemoveRepeats, Rerank
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Wanted:
 
     @property
     def several(self) -> bool:
-        """Whether there are to be several candidates; how many there may be is for `How` to say."""
+        """Whether there are to be several candidates; how many there may be is for `DecodingOptions` to say."""
         return (self.lengths, self.samples) != (1, 1)
 
 
@@ -88,7 +88,7 @@ class Wanted:
 class Row:
     """One way to translate, and how well it did."""
 
-    how: How
+    options: DecodingOptions
     texts: list[str]
     quality: Quality
     oracle: str | None = None
@@ -115,25 +115,27 @@ class Evaluation:
         }
 
     def _result(self, row: Row) -> dict[str, Any]:
-        at_once = {"lines_at_once": _together(row.how)}
-        return asdict(row.quality) | {"how": asdict(row.how), "oracle": row.oracle} | self.facts | at_once
+        at_once = {"lines_at_once": _together(row.options)}
+        return asdict(row.quality) | {"options": asdict(row.options), "oracle": row.oracle} | self.facts | at_once
 
 
-def ways_of(translator: Translator, wanted: Wanted) -> list[How]:
+def ways_of(translator: Translator, wanted: Wanted) -> list[DecodingOptions]:
     """The ways to translate, each once.
 
     A teacher's greedy and beam search; L=0; every refining method at every number of steps, and once more with
     several candidates if there are to be several; the model's own way, unless methods are named.
     """
-    ways: dict[str, How] = {}
+    ways: dict[str, DecodingOptions] = {}
     for method in wanted.methods or translator.methods:
         for choices in _ways(method, wanted):
-            how = translator.how(method=method, **choices)
-            ways.setdefault(str(how), how)  # no steps are L=0, whatever the method; and a number may be given twice
+            options = translator.options(method=method, **choices)
+            ways.setdefault(
+                str(options), options
+            )  # no steps are L=0, whatever the method; and a number may be given twice
     if not wanted.methods:
-        own = translator.how(**_common(wanted))
+        own = translator.options(**_common(wanted))
         ways.setdefault(str(own), own)
-    if wanted.several and all(how.candidates == 1 for how in ways.values()):
+    if wanted.several and all(options.candidates == 1 for options in ways.values()):
         raise UserError("several lengths or samples are for the methods that refine: delta, score, energy")
     return list(ways.values())
 
@@ -163,11 +165,11 @@ def evaluate(translator: Translator, texts: EvalSet, wanted: Wanted) -> Evaluati
     ways = ways_of(translator, wanted)
     _check_names(ways, wanted)
     rows: dict[str, Row] = {}
-    for how in ways:
-        done = _in_parts(str(how), how, texts.sources, translator.translations)
-        rows[str(how)] = _row(translator, how, done, texts)
-        if wanted.oracle and how.candidates > 1:
-            rows[_oracle_name(how)] = _oracle_row(translator, how, done, texts)
+    for options in ways:
+        done = _in_parts(str(options), options, texts.sources, translator.translations)
+        rows[str(options)] = _row(translator, options, done, texts)
+        if wanted.oracle and options.candidates > 1:
+            rows[_oracle_name(options)] = _oracle_row(translator, options, done, texts)
     comparisons = {
         (of, against): paired_bootstrap(
             rows[of].texts, rows[against].texts, texts.references, lowercase=translator.rules[1].lowercase
@@ -177,58 +179,64 @@ def evaluate(translator: Translator, texts: EvalSet, wanted: Wanted) -> Evaluati
     return Evaluation(rows, comparisons, _facts(translator, texts))
 
 
-def _check_names(ways: Sequence[How], wanted: Wanted) -> None:
+def _check_names(ways: Sequence[DecodingOptions], wanted: Wanted) -> None:
     """Refuse to compare what will not be there, before the work and not after it."""
-    oracles = (_oracle_name(how) for how in ways if wanted.oracle and how.candidates > 1)
+    oracles = (_oracle_name(options) for options in ways if wanted.oracle and options.candidates > 1)
     names = [*map(str, ways), *oracles]
     for name in (name for pair in wanted.compare for name in pair):
         if name not in names:
             raise UserError(f"compare {name}: not measured here; what is: {', '.join(names)}")
 
 
-def measure_way(translator: Translator, texts: EvalSet, how: How) -> Row:
+def measure_way(translator: Translator, texts: EvalSet, options: DecodingOptions) -> Row:
     """Measure one way to translate."""
-    return _row(translator, how, _in_parts(str(how), how, texts.sources, translator.translations), texts)
+    return _row(translator, options, _in_parts(str(options), options, texts.sources, translator.translations), texts)
 
 
 def _row(
-    translator: Translator, how: How, done: Sequence[Translation], texts: EvalSet, oracle: str | None = None
+    translator: Translator,
+    options: DecodingOptions,
+    done: Sequence[Translation],
+    texts: EvalSet,
+    oracle: str | None = None,
 ) -> Row:
     """Who writes lower case only is not asked for more."""
     found, lowercase = [one.text for one in done], translator.rules[1].lowercase
-    return Row(how, found, measure(found, [one.ids for one in done], texts.references, lowercase), oracle)
+    return Row(options, found, measure(found, [one.ids for one in done], texts.references, lowercase), oracle)
 
 
-def _oracle_row(translator: Translator, how: How, kept: Sequence[Translation], texts: EvalSet) -> Row:
+def _oracle_row(translator: Translator, options: DecodingOptions, kept: Sequence[Translation], texts: EvalSet) -> Row:
     """The candidates nearest to the references, to show what a better choice could bring.
 
     A line of several sentences has candidates for its first sentence only. So what was kept is a candidate, too, and
     the first one: such a line, or an empty one, stays as it was unless a candidate is really better. The headroom of
     such lines is underestimated.
     """
-    found = _in_parts(_oracle_name(how), how, texts.sources, translator.candidates)
+    found = _in_parts(_oracle_name(options), options, texts.sources, translator.candidates)
     candidates = [[one, *others] for one, others in zip(kept, found, strict=True)]
     readings = [[one.text for one in each] for each in candidates]
     choice = best_candidates(readings, texts.references, translator.rules[1].lowercase)
     done = [each[best] for each, best in zip(candidates, choice.best, strict=True)]
-    return _row(translator, how, done, texts, choice.signature)
+    return _row(translator, options, done, texts, choice.signature)
 
 
-def _oracle_name(how: How) -> str:
-    return str(how).replace(f" by {how.rerank}", " by oracle")
+def _oracle_name(options: DecodingOptions) -> str:
+    return str(options).replace(f" by {options.rerank}", " by oracle")
 
 
-def _together(how: How) -> int:
-    return max(1, TOGETHER // how.candidates)
+def _together(options: DecodingOptions) -> int:
+    return max(1, TOGETHER // options.candidates)
 
 
-def _in_parts(name: str, how: How, texts: Sequence[str], do: Callable[[Sequence[str], How], list[T]]) -> list[T]:
+def _in_parts(
+    name: str, options: DecodingOptions, texts: Sequence[str], do: Callable[[Sequence[str], DecodingOptions], list[T]]
+) -> list[T]:
     """What `do` makes of texts, a part at a time, for a person to see how far it has come."""
     found: list[T] = []
     with Counting(name, "sentences", len(texts)) as counting:
-        for start in range(0, len(texts), _together(how)):
-            part = texts[start : start + _together(how)]
-            found += do(part, how)
+        for start in range(0, len(texts), _together(options)):
+            part = texts[start : start + _together(options)]
+            found += do(part, options)
             counting.advance(len(part))
     return found
 

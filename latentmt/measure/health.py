@@ -25,7 +25,6 @@ from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Pairs, Tokens
 from latentmt.display import table
 from latentmt.errors import UserError
-from latentmt.infer.how import How
 from latentmt.infer.refine import decode_tokens, delta_field, net_field, refine
 from latentmt.infer.search import predict_lengths
 from latentmt.infer.translator import Translator
@@ -33,6 +32,7 @@ from latentmt.measure.quality import Quality, measure, require_sacrebleu
 from latentmt.measure.results import write_result
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
+from latentmt.options import DecodingOptions
 
 SENTENCES = 1000
 """Of the development set, from its beginning."""
@@ -66,7 +66,7 @@ def health(translator: Translator, corpus: Corpus, distilled: bool) -> list[Chec
     for batch in _batches(translator, corpus, distilled):
         for name, value in _sums(translator, batch.to(translator.device)).items():
             sums[name] = sums.get(name, 0.0) + float(value)
-    plain, *refined = [(how, _quality(translator, corpus, how)) for how in _ways(translator)]
+    plain, *refined = [(options, _quality(translator, corpus, options)) for options in _ways(translator)]
     tokens, bleu = sums["tokens"], plain[1].bleu.value
     return [
         Check("raw KL, nats a token", sums["kl"] / tokens, low=0.25),
@@ -74,7 +74,7 @@ def health(translator: Translator, corpus: Corpus, distilled: bool) -> list[Chec
         *(Check(f"cosine of {name} and displacement", sums[name] / tokens, low=0.6) for name in translator.fields),
         Check("predicted length over the right one", sums["predicted"] / tokens, low=0.97, high=1.03),
         Check("BLEU, L=0", bleu),
-        *(Check(f"BLEU, {how}, above L=0", quality.bleu.value - bleu, low=0.3) for how, quality in refined),
+        *(Check(f"BLEU, {options}, above L=0", quality.bleu.value - bleu, low=0.3) for options, quality in refined),
     ]
 
 
@@ -88,18 +88,18 @@ def show_health(checks: list[Check], console: Console, path: Path | None = None)
     return well
 
 
-def _ways(translator: Translator) -> list[How]:
+def _ways(translator: Translator) -> list[DecodingOptions]:
     learned = (method for method in translator.methods if method in translator.fields)
     return [
-        How(method="prior", steps=0),
-        How(method="delta", steps=1),
-        *(How(method=method, steps=1) for method in learned),
+        DecodingOptions(method="prior", steps=0),
+        DecodingOptions(method="delta", steps=1),
+        *(DecodingOptions(method=method, steps=1) for method in learned),
     ]
 
 
-def _quality(translator: Translator, corpus: Corpus, how: How) -> Quality:
+def _quality(translator: Translator, corpus: Corpus, options: DecodingOptions) -> Quality:
     pairs = corpus.text("dev")[:SENTENCES]
-    done = translator.translations([pair.source for pair in pairs], how)
+    done = translator.translations([pair.source for pair in pairs], options)
     return measure([one.text for one in done], [one.ids for one in done], [[pair.target for pair in pairs]])
 
 
@@ -109,9 +109,9 @@ def _sums(translator: Translator, batch: Pairs) -> dict[str, Tensor]:
     latent = cast(LatentModel, translator.latent)
     target, source = batch.target, latent.encode(batch.source)
     layout = target.layout
-    prior = latent.prior(layout, latent.prior_stack.remember(source))
-    posterior = latent.posterior(target, latent.posterior_stack.remember(source))
-    read = decode_tokens(latent, posterior.mean, layout, latent.decoder_stack.remember(source))
+    prior = latent.prior(layout, latent.prior_stack.project_kv(source))
+    posterior = latent.posterior(target, latent.posterior_stack.project_kv(source))
+    read = decode_tokens(latent, posterior.mean, layout, latent.decoder_stack.project_kv(source))
     moved = refine(prior.mean, delta_field(latent, source, layout), DELTA_STEPS) - prior.mean
 
     def cosine(net: ScoreNet | EnergyNet) -> Tensor:
@@ -132,7 +132,7 @@ def _batches(translator: Translator, corpus: Corpus, distilled: bool) -> Iterato
     targets = [dev.target[i].tolist() for i in range(len(texts))]
     if distilled:
         sources = [dev.source[i].tolist() for i in range(len(texts))]
-        targets = [[*one.decoded, EOS] for one in translator.engine.best(sources, How("teacher", beam=4))]
+        targets = [[*one.decoded, EOS] for one in translator.engine.best(sources, DecodingOptions("teacher", beam=4))]
     for group in padded_batches(dev.source.lengths[: len(texts)], _BATCH_TOKENS):
         source = Tokens.padded([dev.source[int(i)].tolist() for i in group])
         yield Pairs(source, Tokens.padded([targets[i] for i in group]))

@@ -79,7 +79,7 @@ def landscape(translator: Translator, source: str, reference: str, steps: int = 
         raise UserError(f"landscape: expected one sentence, found {len(sentences)}: {source}")
     if not 1 < len(target) <= _ROOM:
         raise UserError(f"landscape: a reference of {len(target) - 1} tokens, and there is room for 1 to {_ROOM - 1}")
-    with translator.engine.turn:
+    with translator.engine.lock:
         walk = _walk(translator, sentences[0], target, steps)
         places = range(len(target) - 1)  # EOS is no picture
         areas = [
@@ -116,7 +116,7 @@ def choose_sentence(translator: Translator, sources: Sequence[str], references: 
         sentences, target = translator.sentences(source), _encoded(translator, reference)
         if len(sentences) != 1 or not _FEWEST <= len(target) <= _MOST:
             continue
-        with translator.engine.turn:
+        with translator.engine.lock:
             ends = _walk(translator, sentences[0], target, STEPS).ends
         changes[number] = ends["score"] != ends["prior"]
         if changes[number] and ends["score"] == target:
@@ -157,8 +157,8 @@ def _walk(translator: Translator, sentence: list[int], reference: list[int], ste
     model = cast(LatentModel, translator.latent)
     encoded = model.encode(Tokens.padded([sentence]).to(translator.device))
     target = Tokens.padded([reference]).to(translator.device)
-    layout, decoder = target.layout, model.decoder_stack.remember(encoded)
-    prior = model.prior(layout, model.prior_stack.remember(encoded)).mean
+    layout, decoder = target.layout, model.decoder_stack.project_kv(encoded)
+    prior = model.prior(layout, model.prior_stack.project_kv(encoded)).mean
 
     def walked(field: Field) -> Float[Tensor, "k t 2"]:
         seen: list[Float[Tensor, "1 t 2"]] = []
@@ -166,7 +166,7 @@ def _walk(translator: Translator, sentence: list[int], reference: list[int], ste
         return torch.cat(seen)
 
     ways = {
-        "posterior": model.posterior(target, model.posterior_stack.remember(encoded)).mean,
+        "posterior": model.posterior(target, model.posterior_stack.project_kv(encoded)).mean,
         "prior": prior,
         "delta": walked(delta_field(model, encoded, layout, decoder)),
         "score": walked(net_field(translator.fields["score"], encoded, layout)),
@@ -184,7 +184,7 @@ def _look(translator: Translator, walk: _Walk, place: int, area: Float[Tensor, "
     lengths = torch.full((len(z),), z.shape[1], device=z.device)
     layout = Layout.of_lengths(lengths, z.shape[1])
     field = net_field(translator.fields["score"], encoded, layout)(z)[:, place]
-    ids = decode_tokens(model, z, layout, model.decoder_stack.remember(encoded)).ids[:, place]
+    ids = decode_tokens(model, z, layout, model.decoder_stack.project_kv(encoded)).ids[:, place]
     side = area.shape[1]
     pieces = translator.tokenizer.pieces(ids.tolist())
     decoded = [pieces[row : row + side] for row in range(0, len(pieces), side)]

@@ -26,7 +26,6 @@ from latentmt.errors import UserError
 from latentmt.files import sha256
 from latentmt.infer.engine import Engine
 from latentmt.infer.graphs import compiles
-from latentmt.infer.how import How, Rerank
 from latentmt.infer.translator import Translator
 from latentmt.measure.evaluate import Wanted, ways_of
 from latentmt.measure.machine import machine
@@ -43,6 +42,7 @@ from latentmt.measure.timing import (
     percentile,
     summary,
 )
+from latentmt.options import DecodingOptions, Rerank
 
 LARGEST_BATCH = 4096
 LEAST_SECONDS = 1.0
@@ -101,7 +101,7 @@ class Report:
 class _Way:
     """A way to translate, and its times in ms so far."""
 
-    how: How
+    options: DecodingOptions
     form: Form
     translator: Translator
     """With an engine of its own, lest the ways push each other's recordings out."""
@@ -111,7 +111,7 @@ class _Way:
 
     @property
     def name(self) -> str:
-        return f"{self.how}{'' if self.form == 'eager' else f', {self.form}'}"
+        return f"{self.options}{'' if self.form == 'eager' else f', {self.form}'}"
 
     def warm_up(self, work: Callable[[Any], object], given: Sequence[Any], few: Sequence[Any]) -> None:
         """Do all that will be measured: kernels are compiled for a shape, and recordings made when it comes up again.
@@ -123,10 +123,10 @@ class _Way:
                 work(one)
 
     def of_text(self, text: str) -> object:
-        return self.translator.translations([text], self.how)
+        return self.translator.translations([text], self.options)
 
     def of_ids(self, sentences: Sequence[Sequence[int]]) -> object:
-        return self.translator.engine.best(sentences, self.how)
+        return self.translator.engine.best(sentences, self.options)
 
 
 def parse_batches(text: str) -> list[int]:
@@ -154,14 +154,18 @@ def first_texts(translator: Translator, texts: Iterable[str], count: int) -> lis
     return list(itertools.islice((Text(text, sentences) for text, sentences in split if sentences), count))
 
 
-def choose_ways(translator: Translator, wanted: Wanted, reranks: Sequence[Rerank]) -> list[How]:
+def choose_ways(translator: Translator, wanted: Wanted, reranks: Sequence[Rerank]) -> list[DecodingOptions]:
     """What is wanted, each way once; where candidates are, with each of several ways to choose between them."""
     asked = [replace(wanted, rerank=rerank) for rerank in reranks or ("none",)]
-    return list(dict.fromkeys(how for one in asked for how in ways_of(translator, one)))
+    return list(dict.fromkeys(options for one in asked for options in ways_of(translator, one)))
 
 
 def measure_speed(
-    translator: Translator, source: Source, hows: Sequence[How], batches: Sequence[int], compiled: bool = False
+    translator: Translator,
+    source: Source,
+    all_options: Sequence[DecodingOptions],
+    batches: Sequence[int],
+    compiled: bool = False,
 ) -> Report:
     """Measure every way: eager; graphed too where the translator does that; and compiled, too, if that is wanted."""
     if compiled and not translator.engine.graphed:
@@ -169,14 +173,19 @@ def measure_speed(
     forms: list[Form] = ["eager"]
     if translator.engine.graphed:
         forms += ["graphed", "compiled"] if compiled else ["graphed"]
-    ways = [_way(translator, how, form) for form in forms for how in hows if form != "compiled" or compiles(how)]
+    ways = [
+        _way(translator, options, form)
+        for form in forms
+        for options in all_options
+        if form != "compiled" or compiles(options)
+    ]
     texts, sentences = source.texts, [ids for text in source.texts for ids in text.sentences]
     say(f"one at a time: {len(texts)} texts, {len(ways)} ways")
     _time_singly(ways, texts)
     for batch in batches:
         say(f"batches of {batch}")
         _time_batches(ways, sentences, batch)
-    baseline = baseline_of(hows)
+    baseline = baseline_of(all_options)
     results = _speeds(ways, texts, baseline)
     return Report(
         texts=len(texts),
@@ -212,12 +221,12 @@ def show_speed(report: Report, console: Console, path: Path | None = None) -> No
     write_result(asdict(report), console, path)
 
 
-def _way(translator: Translator, how: How, form: Form) -> _Way:
+def _way(translator: Translator, options: DecodingOptions, form: Form) -> _Way:
     translator = copy.copy(translator)
     translator.engine = Engine(translator.engine.networks, form != "eager", translator.engine.workers)
     if form == "compiled":
-        translator.engine.compile(how)
-    return _Way(how, form, translator)
+        translator.engine.compile(options)
+    return _Way(options, form, translator)
 
 
 def _time_singly(ways: Sequence[_Way], texts: Sequence[Text]) -> None:
@@ -258,14 +267,14 @@ def windows(count: int, batch: int) -> list[list[int]]:
     return [[(call * count // calls + place) % count for place in range(batch)] for call in range(calls)]
 
 
-def _speeds(ways: Sequence[_Way], texts: Sequence[Text], baseline: How) -> list[Speed]:
+def _speeds(ways: Sequence[_Way], texts: Sequence[Text], baseline: DecodingOptions) -> list[Speed]:
     tokens = [text.tokens for text in texts]
     single = [text.tokens for text in texts if len(text.sentences) == 1]
-    base = {way.form: way for way in ways if way.how == baseline}
+    base = {way.form: way for way in ways if way.options == baseline}
     return [
         Speed(
             name=way.name,
-            how=way.how,
+            options=way.options,
             form=way.form,
             text=summary(way.text, tokens, base.get(way.form, way).text),
             model=summary(way.model, single, base.get(way.form, way).model) if single else None,

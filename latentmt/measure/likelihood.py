@@ -107,7 +107,7 @@ def _judge(
         for group in padded_batches(lengths, _TOGETHER):
             some = [pairs[index] for index in group]
             source, target = (Tokens.padded(side).to(translator.device) for side in zip(*some, strict=True))
-            with translator.engine.turn:
+            with translator.engine.lock:
                 judged = marginal(model, model.encode(source), target, noise)
                 columns = torch.stack((judged.log_prob, judged.elbo, judged.effective), dim=1).double().tolist()
             found |= {pair: _Judged(*row) for pair, row in zip(some, columns, strict=True)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from latentmt.infer.how import How
+from latentmt.options import DecodingOptions
 
 CITATION = (
     "J. Lee, R. Shu and K. Cho, “Iterative Refinement in the Continuous Space for Non-Autoregressive Neural Machine "
@@ -35,13 +35,13 @@ ROWS = (
 """The rows of Table 1 in its order; L=0, which is the same for all three, once."""
 
 
-def row_of(how: How) -> str:
+def row_of(options: DecodingOptions) -> str:
     """The row that a way to translate belongs to; it need not be one of the paper's."""
-    if how.method == "teacher":
-        return f"AR b={how.beam}"
-    if not how.moves:
+    if options.method == "teacher":
+        return f"AR b={options.beam}"
+    if not options.refines:
         return "L=0"
-    return f"{how.method} Search" if how.candidates > 1 else f"{how.method}-{how.steps}"
+    return f"{options.method} Search" if options.candidates > 1 else f"{options.method}-{options.steps}"
 
 
 def _entries(*numbers: tuple[float, int, int, float]) -> dict[str, Entry]:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from latentmt.errors import UserError
-from latentmt.infer.how import How, Method
 from latentmt.infer.translator import Translator
 from latentmt.measure.bootstrap import paired_bootstrap
 from latentmt.measure.evaluate import EvalSet, Wanted, measure_way, ways_of
@@ -29,6 +28,7 @@ from latentmt.measure.parts import Parts
 from latentmt.measure.quality import require_sacrebleu
 from latentmt.measure.samples import sampled, take_samples
 from latentmt.measure.tokens import count_tokens, outputs_along
+from latentmt.options import DecodingOptions, Method
 
 FORMAT = 1
 """Raised whenever a tree or a part written before could be misread."""
@@ -105,10 +105,10 @@ def measure_report(
     }
     parts = Parts(folder, common)
     refining = [method for method in REFINING if method in translator.methods]
-    hows = _ways(translator, settings)
-    speed = _those(speed, hows) if speed else None
+    all_options = _ways(translator, settings)
+    speed = _those(speed, all_options) if speed else None
     drawn = _landscape(parts, texts, plane) if plane else None  # first, since most can be wrong with it
-    ways = {row_of(how): _way(parts, translator, texts, how) for how in hows}
+    ways = {row_of(options): _way(parts, translator, texts, options) for options in all_options}
     tree: dict[str, Any] = {
         "format": FORMAT,
         "about": common | {"models": translator.fingerprints, "settings": asdict(settings)},
@@ -116,7 +116,7 @@ def measure_report(
         "comparisons": _comparisons(parts, texts, ways),
         "tokens": {method: _tokens(parts, translator, texts, settings, method) for method in refining},
         "likelihood": {method: _likelihood(parts, translator, texts, settings, method) for method in refining},
-        "speed": speed or _speed(parts, translator, texts, settings, hows),
+        "speed": speed or _speed(parts, translator, texts, settings, all_options),
         "landscape": drawn,
         "samples": _samples(parts, translator, texts, settings) if settings.shown else None,
     }
@@ -142,7 +142,7 @@ def _thinned(entries: list[Any]) -> list[Any]:
     return entries[::-step][::-1]
 
 
-def _ways(translator: Translator, settings: Settings) -> list[How]:
+def _ways(translator: Translator, settings: Settings) -> list[DecodingOptions]:
     """Table 1: the teacher, L=0, and every method with every number of steps and with search."""
     methods: tuple[Method, ...] = ("teacher", "prior", *REFINING)
     wanted = Wanted(
@@ -159,19 +159,23 @@ def _ways(translator: Translator, settings: Settings) -> list[How]:
     return ways_of(translator, wanted)
 
 
-def _models(translator: Translator, how: How) -> dict[str, str]:
+def _models(translator: Translator, options: DecodingOptions) -> dict[str, str]:
     """The fingerprints of what takes part."""
-    kinds = {"teacher"} if how.method == "teacher" else {"latent", *([how.method] if how.moves else []), how.rerank}
+    kinds = (
+        {"teacher"}
+        if options.method == "teacher"
+        else {"latent", *([options.method] if options.refines else []), options.rerank}
+    )
     return {kind: hash_ for kind, hash_ in translator.fingerprints.items() if kind in kinds}
 
 
-def _way(parts: Parts, translator: Translator, texts: EvalSet, how: How) -> dict[str, Any]:
+def _way(parts: Parts, translator: Translator, texts: EvalSet, options: DecodingOptions) -> dict[str, Any]:
     def measure() -> dict[str, Any]:
-        row = measure_way(translator, texts, how)
-        return {"name": str(how), "quality": asdict(row.quality), _TEXTS: row.texts}
+        row = measure_way(translator, texts, options)
+        return {"name": str(options), "quality": asdict(row.quality), _TEXTS: row.texts}
 
-    facts = {"how": asdict(how), "models": _models(translator, how), "graphed": translator.engine.graphed}
-    return parts.get(str(how), facts, measure)
+    facts = {"options": asdict(options), "models": _models(translator, options), "graphed": translator.engine.graphed}
+    return parts.get(str(options), facts, measure)
 
 
 def _comparisons(parts: Parts, texts: EvalSet, ways: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,7 +198,7 @@ def _claims(ways: Mapping[str, Any]) -> list[tuple[str, str]]:
     steps = ("-1", "-2", "-4", " Search")
     pairs = [(f"{method}-1", "L=0") for method in REFINING]
     for better, worse in (("score", "delta"), ("energy", "delta"), ("score", "energy")):
-        pairs += [(f"{better}{how}", f"{worse}{how}") for how in steps]
+        pairs += [(f"{better}{options}", f"{worse}{options}") for options in steps]
     pairs += [(f"{method} Search", f"{method}-1") for method in REFINING]
     pairs += [("AR b=4", f"{method} Search") for method in REFINING]
     return [pair for pair in pairs if all(row in ways for row in pair)]
@@ -206,8 +210,8 @@ def _tokens(parts: Parts, translator: Translator, texts: EvalSet, settings: Sett
         outputs = outputs_along(translator, sentences, method, length_bias=settings.length_bias)
         return [asdict(one) for one in count_tokens(translator, outputs, texts.references[0])]
 
-    how = How(method=method)
-    facts = {"models": _models(translator, how), "method": method, "length_bias": settings.length_bias}
+    options = DecodingOptions(method=method)
+    facts = {"models": _models(translator, options), "method": method, "length_bias": settings.length_bias}
     return parts.get(f"tokens along {method}", facts, measure)
 
 
@@ -221,7 +225,7 @@ def _likelihood(
         return [asdict(one) for one in likelihoods(translator, sentences, outputs, samples, settings.seed, name)]
 
     facts = {
-        "models": _models(translator, How(method=method)),
+        "models": _models(translator, DecodingOptions(method=method)),
         "method": method,
         "length_bias": settings.length_bias,
         "judged": settings.judged,
@@ -232,19 +236,19 @@ def _likelihood(
 
 
 def _speed(
-    parts: Parts, translator: Translator, texts: EvalSet, settings: Settings, hows: Sequence[How]
+    parts: Parts, translator: Translator, texts: EvalSet, settings: Settings, all_options: Sequence[DecodingOptions]
 ) -> dict[str, Any]:
     """All ways in one part: only times of one run are compared."""
 
     def measure() -> Any:
         source = Source(first_texts(translator, texts.sources, settings.timed), {})
-        found = measure_speed(translator, source, hows, [], settings.compiled)
-        speeds = [asdict(speed) | {"row": row_of(speed.how)} for speed in found.results]
+        found = measure_speed(translator, source, all_options, [], settings.compiled)
+        speeds = [asdict(speed) | {"row": row_of(speed.options)} for speed in found.results]
         return {"texts": found.texts, "sentences": found.sentences, "threads": found.threads, "speeds": speeds}
 
     facts = {
         "models": translator.fingerprints,
-        "ways": [asdict(how) for how in hows],
+        "ways": [asdict(options) for options in all_options],
         "timed": settings.timed,
         "compiled": settings.compiled,
         "threads": torch.get_num_threads(),
@@ -253,9 +257,9 @@ def _speed(
     return parts.get("speed", facts, measure)
 
 
-def _those(speed: dict[str, Any], hows: Sequence[How]) -> dict[str, Any]:
+def _those(speed: dict[str, Any], all_options: Sequence[DecodingOptions]) -> dict[str, Any]:
     """The times of these ways only."""
-    rows = {row_of(how) for how in hows}
+    rows = {row_of(options) for options in all_options}
     speeds = [one for one in speed["result"]["speeds"] if one["row"] in rows]
     if not speeds:
         raise UserError("report: the report that times are taken from has timed nothing that this model does")
@@ -274,13 +278,13 @@ def _landscape(parts: Parts, texts: EvalSet, plane: Plane) -> dict[str, Any]:
 
 
 def _samples(parts: Parts, translator: Translator, texts: EvalSet, settings: Settings) -> dict[str, Any]:
-    how = replace(sampled(translator, seed=settings.seed), remove_repeats="pieces", verbatim=False)
+    options = replace(sampled(translator, seed=settings.seed), remove_repeats="pieces", verbatim=False)
 
     def measure() -> Any:
-        found = take_samples(translator, texts.sources, texts.references, settings.shown, how)
-        return {"method": how.method, "steps": how.steps, "samples": [asdict(sample) for sample in found]}
+        found = take_samples(translator, texts.sources, texts.references, settings.shown, options)
+        return {"method": options.method, "steps": options.steps, "samples": [asdict(sample) for sample in found]}
 
-    facts = {"models": _models(translator, how), "how": asdict(how), "shown": settings.shown}
+    facts = {"models": _models(translator, options), "options": asdict(options), "shown": settings.shown}
     return parts.get("samples", facts, measure)
 
 

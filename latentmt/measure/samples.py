@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.text import Text
 
 from latentmt.errors import UserError
-from latentmt.infer.how import How, Method, default_method
 from latentmt.infer.translator import Translator
 from latentmt.measure.results import write_result
+from latentmt.options import DecodingOptions, Method, default_method
 
 KEPT, CHANGED = 0, -1
 """What a phrase is marked with; those that have moved are numbered from 1, on both sides alike."""
@@ -49,18 +49,22 @@ class Sample:
     """Refined."""
 
 
-def sampled(translator: Translator, method: Method | None = None, steps: int = 1, seed: int = 1) -> How:
+def sampled(translator: Translator, method: Method | None = None, steps: int = 1, seed: int = 1) -> DecodingOptions:
     """How to refine a sample of the prior: of two candidates, the first is its mean and the second is meant."""
     if translator.latent is None:
         raise UserError("samples: there is no latent model whose latents could be refined")
     method = method or default_method([one for one in translator.methods if one not in ("prior", "teacher")])
     if method in ("prior", "teacher") or steps < 1:
         raise UserError("samples: a method that refines (delta, score, energy) and at least one step are needed")
-    return translator.how(method=method, steps=steps, samples=2, rerank="decoder", seed=seed)
+    return translator.options(method=method, steps=steps, samples=2, rerank="decoder", seed=seed)
 
 
 def take_samples(
-    translator: Translator, sources: Sequence[str], references: Sequence[Sequence[str]], count: int, how: How
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    count: int,
+    options: DecodingOptions,
 ) -> list[Sample]:
     """The first sentences that refinement changes, `count` of them at most. How: `sampled(…)`.
 
@@ -70,7 +74,7 @@ def take_samples(
     numbers = (number for number, text in enumerate(sources) if len(translator.sentences(text)) == 1)
     while len(found) < count and (some := list(itertools.islice(numbers, 2 * count))):
         texts = [sources[number] for number in some]
-        ways = (replace(how, steps=0), how)
+        ways = (replace(options, steps=0), options)
         both = [[each[1].text for each in translator.candidates(texts, way)] for way in ways]
         for number, before, after in zip(some, *both, strict=True):
             if before != after:
@@ -127,7 +131,9 @@ def _phrases(words: Sequence[str], marks: Sequence[int]) -> Iterator[Phrase]:
         yield Phrase(" ".join(word for word, _ in some), mark)
 
 
-def show_samples(samples: Sequence[Sample], how: How, console: Console, path: Path | None = None) -> None:
+def show_samples(
+    samples: Sequence[Sample], options: DecodingOptions, console: Console, path: Path | None = None
+) -> None:
     """Print them, phrases coloured where there are colours, and give the JSON out."""
     for sample in samples:
         _line(console, "source", Text(sample.source))
@@ -138,7 +144,7 @@ def show_samples(samples: Sequence[Sample], how: How, console: Console, path: Pa
         ):
             _line(console, name, Text(" ").join(Text(phrase.text, _style(phrase, changed)) for phrase in phrases))
         console.out()
-    write_result({"how": str(how), "samples": [asdict(sample) for sample in samples]}, console, path)
+    write_result({"options": str(options), "samples": [asdict(sample) for sample in samples]}, console, path)
 
 
 def _style(phrase: Phrase, changed: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from latentmt.infer.how import How, default_method
+from latentmt.options import DecodingOptions, default_method
 
 Form = Literal["eager", "graphed", "compiled"]
 """Whether searches are done as they come, recorded, or recorded after they were compiled."""
@@ -48,7 +48,7 @@ class Speed:
     """How fast one way to translate is."""
 
     name: str
-    how: How
+    options: DecodingOptions
     form: Form
     text: Timing
     """From a text to its translation, one at a time."""
@@ -110,13 +110,13 @@ def summary(times: Sequence[float], tokens: Sequence[int], baseline: Sequence[fl
     )
 
 
-def baseline_of(hows: Sequence[How]) -> How:
+def baseline_of(all_options: Sequence[DecodingOptions]) -> DecodingOptions:
     """What all are compared with: the teacher's beam of 4 if it is among them, else L=0, else the first."""
     for name in ("teacher beam 4", "L=0"):
-        for how in hows:
-            if str(how) == name:
-                return how
-    return hows[0]
+        for options in all_options:
+            if str(options) == name:
+                return options
+    return all_options[0]
 
 
 def overtakes(teacher: Mapping[int, float], other: Mapping[int, float]) -> int | None:
@@ -128,13 +128,13 @@ def crossovers(speeds: Sequence[Speed]) -> Iterator[Crossover]:
     """Every teacher against the refining way one would use by default, each form apart."""
     for form in dict.fromkeys(speed.form for speed in speeds):
         alike = [speed for speed in speeds if speed.form == form]
-        refining = [speed for speed in alike if speed.how.moves and speed.how.candidates == 1]
+        refining = [speed for speed in alike if speed.options.refines and speed.options.candidates == 1]
         if not refining:
             continue
-        method = default_method([speed.how.method for speed in refining])
-        default = min((s for s in refining if s.how.method == method), key=lambda s: s.how.steps)
+        method = default_method([speed.options.method for speed in refining])
+        default = min((s for s in refining if s.options.method == method), key=lambda s: s.options.steps)
         rates = {rate.batch: rate.sentences_per_second for rate in default.rates}
         for speed in alike:
-            if speed.how.method == "teacher":
+            if speed.options.method == "teacher":
                 mine = {rate.batch: rate.sentences_per_second for rate in speed.rates}
                 yield Crossover(speed.name, default.name, overtakes(mine, rates), max(mine))

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from latentmt.data.normalise import normalise
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
-from latentmt.infer.how import Method
 from latentmt.infer.postprocess import count_repeats, readable, without_special
 from latentmt.infer.trace import targets_along
 from latentmt.infer.translator import Translator
+from latentmt.options import Method
 
 STEPS = (0, 1, 2, 4, 8)
 """After how many steps is looked."""
@@ -51,8 +51,8 @@ def outputs_along(
     """What sentences read after so many steps of a method, from the prior's mean: ids, EOS among them."""
     if translator.latent is None:
         raise UserError("there is no latent model whose refinement could be followed")
-    how = translator.how(method=method, steps=max(steps), length_bias=length_bias)
-    return targets_along(translator.engine, sentences, how, steps)
+    options = translator.options(method=method, steps=max(steps), length_bias=length_bias)
+    return targets_along(translator.engine, sentences, options, steps)
 
 
 def count_tokens(

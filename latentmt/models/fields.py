@@ -1,6 +1,6 @@
 """Learned fields over the latent: a network that maps z to the direction in which it should move.
 
-Both kinds are called alike, `net(z, layout, memory)`, with `memory = net.stack.remember(source)` of the
+Both kinds are called alike, `net(z, layout, memory)`, with `memory = net.stack.project_kv(source)` of the
 *latent model's* encoder states. They know nothing of how they are trained or of how far a step goes.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from latentmt.data.tokens import Layout
 from latentmt.models.latent import LatentConfig, LatentInput
 from latentmt.models.presets import Sized
-from latentmt.nn.attention import Memory, company
+from latentmt.nn.attention import Memory, segment_sizes
 from latentmt.nn.transformer import DecoderStack, Readout
 
 
@@ -42,10 +42,10 @@ class FieldNet(nn.Module):
         self.stack = DecoderStack(size.stack, source_width=latent.size.d_model)
 
     def hidden(
-        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, twice: bool = False
+        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, create_graph: bool = False
     ) -> Float[Tensor, "r t d"]:
-        """The states the direction is read off; `twice` if they are to be differentiated twice."""
-        states: Tensor = self.stack(self.latent_input(z, layout), layout.segment, memory, twice)
+        """The states the direction is read off; `create_graph` if they are to be differentiated twice."""
+        states: Tensor = self.stack(self.latent_input(z, layout), layout.segment, memory, create_graph)
         return states
 
 
@@ -74,19 +74,19 @@ class EnergyNet(FieldNet):
         self.head = Readout(config.size.d_model, 1, bias=False)
 
     def energy(
-        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, twice: bool = False
+        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, create_graph: bool = False
     ) -> Float[Tensor, " r"]:
         """The energies of a row's sentences, added up; each is linear in the mean of its tokens' states."""
-        heights: Tensor = self.head(self.hidden(z, layout, memory, twice))[..., 0]
-        return (heights * layout.real / company(layout.segment)).sum(1)
+        heights: Tensor = self.head(self.hidden(z, layout, memory, create_graph))[..., 0]
+        return (heights * layout.real / segment_sizes(layout.segment)).sum(1)
 
     def forward(self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Float[Tensor, "r t D"]:
         """−∇E at z, taken as a constant. Can be differentiated again where gradients are enabled."""
-        twice = torch.is_grad_enabled()
+        create_graph = torch.is_grad_enabled()
         with torch.enable_grad():
             z = z.detach().requires_grad_()
-            total = self.energy(z, layout, memory, twice).sum()
-            (slope,) = torch.autograd.grad(total, z, create_graph=twice)
+            total = self.energy(z, layout, memory, create_graph).sum()
+            (slope,) = torch.autograd.grad(total, z, create_graph=create_graph)
         return -slope
 
 

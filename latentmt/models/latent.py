@@ -1,7 +1,7 @@
 """The latent-variable model: a Gaussian z for every target token, from which all tokens are read off at once.
 
 Prior p(z|x), posterior q(z|y,x) and decoder p(y|z,x) are non-causal decoder stacks over one encoder, each
-with its own memory of the source: `memory = model.prior_stack.remember(source)`, made once and used for every
+with its own memory of the source: `memory = model.prior_stack.project_kv(source)`, made once and used for every
 step. This module computes distributions and states; it does not sample, search or refine.
 """
 
@@ -90,20 +90,22 @@ class LatentModel(nn.Module):
         return encoded
 
     def prior(self, layout: Layout, memory: Memory) -> Gaussian:
-        """p(z|x) for targets laid out like this. Memory: `prior_stack.remember(source)`."""
+        """p(z|x) for targets laid out like this. Memory: `prior_stack.project_kv(source)`."""
         x = self.embedding.positions(layout.position)
         return self.prior_head.of(self.prior_stack(x, layout.segment, memory))
 
     def posterior(self, target: Tokens, memory: Memory) -> Gaussian:
-        """q(z|y,x). Memory: `posterior_stack.remember(source)`."""
+        """q(z|y,x). Memory: `posterior_stack.project_kv(source)`."""
         x = self.embedding(target.ids, target.layout.position)
         return self.posterior_head.of(self.posterior_stack(x, target.layout.segment, memory))
 
     def decode(
-        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, looks: list[Tensor] | None = None
+        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, attention_weights: list[Tensor] | None = None
     ) -> Float[Tensor, "r t d"]:
-        """The states that predict y from z. Memory: `decoder_stack.remember(source)`; `looks`: see the stack."""
-        states: Tensor = self.decoder_stack(self.latent_input(z, layout), layout.segment, memory, looks=looks)
+        """The states that predict y from z. Memory: `decoder_stack.project_kv(source)`."""
+        states: Tensor = self.decoder_stack(
+            self.latent_input(z, layout), layout.segment, memory, attention_weights=attention_weights
+        )
         return states
 
     def logits(self, states: Float[Tensor, "*b d"]) -> Float[Tensor, "*b v"]:

@@ -53,10 +53,12 @@ class Teacher(nn.Module):
         encoded: Source = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
         return encoded
 
-    def states(self, target: Tokens, memory: Memory, looks: list[Tensor] | None = None) -> Float[Tensor, "r t d"]:
-        """What predicts each target token from those before it. Memory: `decoder_stack.remember(source)`."""
+    def states(
+        self, target: Tokens, memory: Memory, attention_weights: list[Tensor] | None = None
+    ) -> Float[Tensor, "r t d"]:
+        """What predicts each target token from those before it. Memory: `decoder_stack.project_kv(source)`."""
         x = self.embedding(shift_right(target), target.layout.position)
-        states: Tensor = self.decoder_stack(x, target.layout.segment, memory, looks=looks)
+        states: Tensor = self.decoder_stack(x, target.layout.segment, memory, attention_weights=attention_weights)
         return states
 
     def logits(self, states: Float[Tensor, "*b d"]) -> Float[Tensor, "*b v"]:

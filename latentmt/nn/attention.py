@@ -32,13 +32,13 @@ KERNELS_TWICE = [SDPBackend.MATH]
 """The only one that can be differentiated twice."""
 
 
-def attention_kernels(device: torch.device, twice: bool = False) -> AbstractContextManager[None]:
+def attention_kernels(device: torch.device, create_graph: bool = False) -> AbstractContextManager[None]:
     """Attention by these kernels alone, for a while.
 
     torch keeps this choice for the whole process, so two threads could undo each other's. On a CPU, where threads are
     many, nothing is chosen but for what is differentiated twice: every kernel will do.
     """
-    if twice:
+    if create_graph:
         return sdpa_kernel(KERNELS_TWICE)
     return sdpa_kernel(KERNELS) if device.type == "cuda" else nullcontext()
 
@@ -106,7 +106,7 @@ def segment_lengths(segment: Int[Tensor, "r t"], segments: int) -> Int[Tensor, "
     return membership(segment, segments).sum(2)
 
 
-def company(segment: Int[Tensor, "r t"]) -> Int[Tensor, "r t"]:
+def segment_sizes(segment: Int[Tensor, "r t"]) -> Int[Tensor, "r t"]:
     """How many tokens the segment of each token has, itself included."""
     return (segment[:, :, None] == segment[:, None, :]).sum(2)
 
@@ -199,7 +199,7 @@ class CrossAttention(nn.Module):
         (query,) = split_heads(asked, 1, self.heads).unbind()
         return linear(self.out, attend(query, key, value, bias).view_as(x), dropout=dropout, added=x)
 
-    def looks(
+    def attention_weights(
         self,
         x: Float[Tensor, "r t d"],
         keys_values: Float[Tensor, "2 b h s e"],

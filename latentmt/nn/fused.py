@@ -26,7 +26,7 @@ _LEAST_INPUTS, _MOST_NORM_BYTES = 16, 4096
 """Of a linear map, and of a row that is normalised: what the kernels can hold."""
 
 
-def consider(device: torch.device) -> None:
+def enable_fused(device: torch.device) -> None:
     """Fuse on this device from now on, if it is a GPU that is large enough, and triton and its compiler are there."""
     key = device.type, device.index
     if key not in _ABLE:

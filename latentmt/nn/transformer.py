@@ -113,7 +113,7 @@ class DecoderLayer(nn.Module):
         x = self.self_attention(x, bias, self.self_norm, self.dropout)
         return self._rest(x, memory, memory_bias)
 
-    def looks(
+    def attention_weights(
         self,
         x: Float[Tensor, "r t d"],
         bias: Float[Tensor, "r 1 t t"],
@@ -122,7 +122,7 @@ class DecoderLayer(nn.Module):
     ) -> Float[Tensor, "b h _ s"]:
         """Where in the source the tokens look."""
         x = self.self_attention(x, bias, self.self_norm, self.dropout)
-        return self.cross_attention.looks(x, memory, memory_bias, self.cross_norm)
+        return self.cross_attention.attention_weights(x, memory, memory_bias, self.cross_norm)
 
     def step(
         self,
@@ -181,7 +181,7 @@ class DecoderStack(nn.Module):
         self.norm = nn.LayerNorm(size.width)
         self.source_keys_values = projection(source_width or size.width, size.width, blocks=2 * size.layers)
 
-    def remember(self, source: Source) -> Memory:
+    def project_kv(self, source: Source) -> Memory:
         """Keys and values of the source for all layers, in one matrix product."""
         packed = split_heads(self.source_keys_values(source.states), 2 * self.size.layers, self.size.heads)
         return Memory(packed.unflatten(0, (self.size.layers, 2)), source.segment)
@@ -191,12 +191,12 @@ class DecoderStack(nn.Module):
         x: Float[Tensor, "r t d"],
         segment: Int[Tensor, "r t"],
         memory: Memory,
-        twice: bool = False,
-        looks: list[Tensor] | None = None,
+        create_graph: bool = False,
+        attention_weights: list[Tensor] | None = None,
     ) -> Float[Tensor, "r t d"]:
-        """Every token at once. `twice` if the result is to be differentiated twice, which is slower.
+        """Every token at once. `create_graph` if the result is to be differentiated twice, which is slower.
 
-        Where in the source the tokens look is added to `looks`, layer by layer, if it is asked for.
+        Where in the source the tokens look is added to `attention_weights`, layer by layer, if it is asked for.
         With n times as many rows as the memory has, they are n candidates for each of its rows, beside each other.
         """
         dtype = compute_dtype(x)
@@ -205,11 +205,11 @@ class DecoderStack(nn.Module):
             raise ValueError(f"{len(segment)} rows of targets for {len(memory.segment)} of sources")
         memory_bias = attention_bias(segment.view(len(memory.segment), -1), memory.segment, dtype)
         entry = x
-        with attention_kernels(x.device, twice):
+        with attention_kernels(x.device, create_graph):
             layers = cast("Iterable[DecoderLayer]", self.layers)
             for layer, keys_values in zip(layers, memory.keys_values.unbind(), strict=True):
-                if looks is not None:
-                    looks.append(layer.looks(x, bias, keys_values, memory_bias))
+                if attention_weights is not None:
+                    attention_weights.append(layer.attention_weights(x, bias, keys_values, memory_bias))
                 x = layer(x, bias, keys_values, memory_bias)
                 if self.input_skip:
                     x = (x + entry) * math.sqrt(0.5)

@@ -150,7 +150,9 @@ def _table_note(tree: Tree) -> str:
     settings, speed = tree["about"]["settings"], tree["speed"]
     timed, on = speed["result"], speed["signature"]
     apart = f" (timed apart: {unlike})" if (unlike := _apart(tree)) else ""
-    chooser = next((way["signature"]["how"]["rerank"] for row, way in tree["ways"].items() if "Search" in row), "none")
+    chooser = next(
+        (way["signature"]["options"]["rerank"] for row, way in tree["ways"].items() if "Search" in row), "none"
+    )
     return (
         f"Milliseconds: mean ± standard deviation of {timed['texts']} texts, one at a time, text to text, on "
         f"{on['device']}, {on['dtype']}, CPU threads: {timed['threads']}{apart}; speed-up: ratio of mean "

@@ -24,7 +24,6 @@ from latentmt.data.corpus import Corpus
 from latentmt.display import say, table
 from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
-from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.installed import find_model, installed
 from latentmt.measure.evaluate import EvalSet
@@ -32,6 +31,7 @@ from latentmt.measure.paper import corpus_for
 from latentmt.measure.report import FORMAT, Plane, Settings, measure_report, training_curves
 from latentmt.measure.results import write_result
 from latentmt.measure.samples import Sample
+from latentmt.options import DecodingOptions
 from latentmt.report.claims import glance
 from latentmt.report.contents import FIGURES, contents, samples_blocks, title
 from latentmt.report.document import Heading, write_html, write_markdown
@@ -135,10 +135,10 @@ def show_report(tree: Mapping[str, Any], console: Console, path: Path | None = N
     write_result({"claims": found}, console, path)
 
 
-def write_samples(samples: Sequence[Sample], path: Path, how: How) -> None:
+def write_samples(samples: Sequence[Sample], path: Path, options: DecodingOptions) -> None:
     """A page of samples."""
-    result = {"method": how.method, "steps": how.steps, "samples": [asdict(sample) for sample in samples]}
-    heading = f"Before and after refinement: {how}"
+    result = {"method": options.method, "steps": options.steps, "samples": [asdict(sample) for sample in samples]}
+    heading = f"Before and after refinement: {options}"
     write_atomically(path, write_html(heading, [Heading(heading, 1), *samples_blocks(result)]))
 
 

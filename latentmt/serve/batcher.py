@@ -18,13 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from latentmt.infer.engine import GoOn
-from latentmt.infer.how import How
+from latentmt.infer.engine import CheckCancelled
 from latentmt.infer.translator import Translator
+from latentmt.options import DecodingOptions
 from latentmt.serve.limits import Limits, work
 from latentmt.serve.metrics import Metrics
 
-Do = Callable[[Translator, Sequence[str], How, GoOn], Sequence[Any]]
+Do = Callable[[Translator, Sequence[str], DecodingOptions, CheckCancelled], Sequence[Any]]
 """What is done with texts: something for each of them. Requests are done together if this and how are equal."""
 
 WINDOW = 0.003
@@ -54,7 +54,7 @@ class _Job:
     """A request that waits, or is worked on."""
 
     do: Do
-    how: How
+    options: DecodingOptions
     texts: Sequence[str]
     work: int
     result: asyncio.Future[Sequence[Any]]
@@ -86,17 +86,17 @@ class Batcher:
         """What to say then."""
         return BusyError(max(1, math.ceil(self._work / self._speed)))
 
-    async def run(self, do: Do, texts: Sequence[str], how: How, traced: bool = False) -> Sequence[Any]:
+    async def run(self, do: Do, texts: Sequence[str], options: DecodingOptions, traced: bool = False) -> Sequence[Any]:
         """What is done with these texts, in a moment. `traced`: whether that is a trace.
 
         Cancelled, the request gives up its place; and what is being done is given up where nobody else waits for it.
         """
         if not texts:
             return []
-        size = work(texts, how, traced)
+        size = work(texts, options, traced)
         if len(self._waiting) >= self._limits.waiting or (self._waiting and self._work + size > self._limits.work):
             raise self.busy()
-        job = _Job(do, how, texts, size, asyncio.get_running_loop().create_future())
+        job = _Job(do, options, texts, size, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         self._metrics.characters.inc(sum(map(len, texts)))
         self._changed(size)
@@ -133,7 +133,7 @@ class Batcher:
         first, room = self._waiting[0], float(self._batch)
         taken, left = [], deque[_Job]()
         for job in self._waiting:
-            if job is first or (job.do == first.do and job.how == first.how and job.work <= room):
+            if job is first or (job.do == first.do and job.options == first.options and job.work <= room):
                 taken.append(job)
                 room -= job.work
             else:
@@ -178,12 +178,12 @@ def _done(translator: Translator, jobs: list[_Job]) -> _Results:
     texts = [text for job in jobs for text in job.texts]
     each: list[Sequence[Any] | Exception]
 
-    def go_on() -> None:
+    def check_cancelled() -> None:
         if all(job.result.done() for job in jobs):
             raise _GivenUpError
 
     try:
-        found = iter(jobs[0].do(translator, texts, jobs[0].how, go_on))
+        found = iter(jobs[0].do(translator, texts, jobs[0].options, check_cancelled))
         each = [list(itertools.islice(found, len(job.texts))) for job in jobs]
     except Exception as error:
         each = [error] if len(jobs) == 1 else [_done(translator, [job]).each[0] for job in jobs]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from latentmt.errors import UserError
-from latentmt.infer.how import How
+from latentmt.options import DecodingOptions
 
 _TRACING = 7
 """A trace, which takes sentences one by one, costs as much as so many candidates more."""
@@ -60,13 +60,13 @@ class Limits:
         return _BYTES_A_CHARACTER * self.characters + _BYTES_BESIDE
 
 
-def work(texts: Iterable[str], how: How, traced: bool = False) -> int:
+def work(texts: Iterable[str], options: DecodingOptions, traced: bool = False) -> int:
     """Roughly how many tokens a plain translation would have that takes as long."""
     tokens = sum(1 + len(text) // _CHARACTERS_A_TOKEN + _beyond_ascii(text) for text in texts)
-    if how.method == "teacher":
-        return tokens * (4 + how.beam)
-    passes = 1 + (how.steps / _STEPS_A_PASS if how.moves else 0)
-    return round(tokens * (how.candidates + _TRACING * traced) * passes)
+    if options.method == "teacher":
+        return tokens * (4 + options.beam)
+    passes = 1 + (options.steps / _STEPS_A_PASS if options.refines else 0)
+    return round(tokens * (options.candidates + _TRACING * traced) * passes)
 
 
 def _beyond_ascii(text: str) -> int:

@@ -12,7 +12,7 @@ from fastapi import HTTPException, Request
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from python_multipart.multipart import parse_options_header
 
-from latentmt.infer.how import Method, Rerank
+from latentmt.options import Method, Rerank
 
 Text = Annotated[str, Field(examples=["Das ist ein Haus."])]
 ApiKey = Annotated[str, Field(description="Where the server wants one.")]
@@ -147,7 +147,7 @@ class TraceSentence(BaseModel):
 class Traced(BaseModel):
     """Every step of every sentence of a text."""
 
-    how: str
+    options: str
     sentences: list[TraceSentence]
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from latentmt.errors import UserError
-from latentmt.infer.engine import GoOn
-from latentmt.infer.how import RERANKS, How
+from latentmt.infer.engine import CheckCancelled
 from latentmt.infer.sentences import split_line
 from latentmt.infer.translator import Aligned, Translator
+from latentmt.options import RERANKS, DecodingOptions
 from latentmt.serve.batcher import Batcher
 from latentmt.serve.keys import Keys
 from latentmt.serve.languages import Guess, detect, name
@@ -44,18 +44,24 @@ class Alternatives:
 
     most: int
 
-    def __call__(self, translator: Translator, texts: Sequence[str], how: How, go_on: GoOn) -> list[list[str]]:
-        return translator.alternatives(texts, how, self.most, go_on)
+    def __call__(
+        self, translator: Translator, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled
+    ) -> list[list[str]]:
+        return translator.alternatives(texts, options, self.most, check_cancelled)
 
 
-def translate(translator: Translator, texts: Sequence[str], how: How, go_on: GoOn) -> list[str]:
+def translate(
+    translator: Translator, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled
+) -> list[str]:
     """The translation of each text."""
-    return [translation.text for translation in translator.translations(texts, how, go_on)]
+    return [translation.text for translation in translator.translations(texts, options, check_cancelled)]
 
 
-def align(translator: Translator, texts: Sequence[str], how: How, go_on: GoOn) -> list[Aligned]:
+def align(
+    translator: Translator, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled
+) -> list[Aligned]:
     """The same, with links."""
-    return translator.aligned(texts, how, go_on)
+    return translator.aligned(texts, options, check_cancelled)
 
 
 class Service:
@@ -97,12 +103,12 @@ class Service:
     async def traced(self, asked: TraceQuestion) -> Traced:
         """The answer to /trace."""
         self._allow(asked.api_key)
-        how = self._how(asked)
-        if how.method == "teacher":
+        options = self._how(asked)
+        if options.method == "teacher":
             raise UserError("there are no refinement steps in what the teacher does")
-        self._check([asked.q], how, traced=True)
-        (sentences,) = await self.batcher.run(Tracing(asked.sentence, asked.token), [asked.q], how, traced=True)
-        return Traced(how=str(how), sentences=sentences)
+        self._check([asked.q], options, traced=True)
+        (sentences,) = await self.batcher.run(Tracing(asked.sentence, asked.token), [asked.q], options, traced=True)
+        return Traced(options=str(options), sentences=sentences)
 
     def detected(self, text: str, key: str) -> list[Detected]:
         """The answer to /detect."""
@@ -120,14 +126,14 @@ class Service:
 
     def model(self) -> Model:
         """The answer to /model."""
-        how = self.translator.how()
+        options = self.translator.options()
         return Model(
             source=self.pair[0],
             target=self.pair[1],
             methods=self.translator.methods,
             reranks=[one for one in RERANKS if one != "teacher" or self.translator.teacher],
-            default=str(how),
-            method=how.method,
+            default=str(options),
+            method=options.method,
             dimensions=self.translator.latent.latent_dim if self.translator.latent else None,
             characters=self.limits.characters,
             candidates=self.limits.candidates,
@@ -137,18 +143,18 @@ class Service:
 
     async def _found(self, texts: Sequence[str], asked: TranslateQuestion) -> Sequence[list[str]]:
         """The translations of each text: the one that is kept, and others where they are wanted."""
-        how = self._with_others(asked) if asked.alternatives else self._how(asked)
-        self._check(texts, how)
+        options = self._with_others(asked) if asked.alternatives else self._how(asked)
+        self._check(texts, options)
         if not asked.alternatives:
-            return [[text] for text in await self.batcher.run(translate, texts, how)]
-        found: Sequence[list[str]] = await self.batcher.run(Alternatives(asked.alternatives + 1), texts, how)
+            return [[text] for text in await self.batcher.run(translate, texts, options)]
+        found: Sequence[list[str]] = await self.batcher.run(Alternatives(asked.alternatives + 1), texts, options)
         return found
 
-    async def _html(self, documents: Sequence[Document], how: How) -> Sequence[list[str]]:
+    async def _html(self, documents: Sequence[Document], options: DecodingOptions) -> Sequence[list[str]]:
         """The same of documents."""
         texts = [text for document in documents for text in document.texts]
-        self._check(texts, how)
-        return await asyncio.to_thread(_written, documents, await self.batcher.run(align, texts, how))
+        self._check(texts, options)
+        return await asyncio.to_thread(_written, documents, await self.batcher.run(align, texts, options))
 
     async def _languages(self, texts: Sequence[str], source: str) -> list[Guess]:
         """The language of each text; finding it out takes a while."""
@@ -178,31 +184,31 @@ class Service:
         if self.keys:
             self.keys.take(key)
 
-    def _how(self, choices: Choices) -> How:
+    def _how(self, choices: Choices) -> DecodingOptions:
         """How to translate, if that is allowed."""
-        how = self.translator.how(**choices.given())
+        options = self.translator.options(**choices.given())
         for what, count, most in (
-            ("steps", how.steps, self.limits.steps),
-            ("candidates (lengths × samples)", how.candidates, self.limits.candidates),
+            ("steps", options.steps, self.limits.steps),
+            ("candidates (lengths × samples)", options.candidates, self.limits.candidates),
         ):
             if count > most:
                 raise UserError(f"{count} {what}: this server allows {most}")
-        return how
+        return options
 
-    def _with_others(self, asked: TranslateQuestion) -> How:
+    def _with_others(self, asked: TranslateQuestion) -> DecodingOptions:
         """How to translate so that there are other candidates, too. The teacher has none."""
-        how = self._how(asked)
-        if how.method == "teacher" or how.candidates > 1:
-            return how
+        options = self._how(asked)
+        if options.method == "teacher" or options.candidates > 1:
+            return options
         lengths = min(asked.alternatives + 1, self.limits.candidates)
-        return replace(how, lengths=lengths, rerank="teacher" if self.translator.teacher else "decoder")
+        return replace(options, lengths=lengths, rerank="teacher" if self.translator.teacher else "decoder")
 
-    def _check(self, texts: Sequence[str], how: How, traced: bool = False) -> None:
+    def _check(self, texts: Sequence[str], options: DecodingOptions, traced: bool = False) -> None:
         """Refuse what is too much for one request."""
         self._check_size(texts)
         sentences = sum(max(1, len(split_line(text, lambda _: True).parts)) for text in texts)
         self._check_sentences(sentences)
-        if work(texts, how, traced) > self.limits.request:
+        if work(texts, options, traced) > self.limits.request:
             raise TooMuchError("this is too much for one request: fewer characters, candidates or steps")
 
     def _check_size(self, texts: Sequence[str]) -> None:

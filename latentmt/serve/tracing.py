@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from latentmt.infer.engine import GoOn
-from latentmt.infer.how import How
+from latentmt.infer.engine import CheckCancelled
 from latentmt.infer.plane import Plane, square
 from latentmt.infer.trace import SentenceTrace, Step, changed, field_around
 from latentmt.infer.translator import Translator
+from latentmt.options import DecodingOptions
 from latentmt.serve.questions import TraceCandidate, TraceField, TraceSentence, TraceStep, TraceToken
 
 _GRID = 9
@@ -29,12 +29,16 @@ class Tracing:
     token: int | None = None
 
     def __call__(
-        self, translator: Translator, texts: Sequence[str], how: How, go_on: GoOn
+        self, translator: Translator, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled
     ) -> list[list[TraceSentence]]:
-        traces = [translator.traces(text, how, go_on) for text in texts]
-        return [[self._sentence(translator, how, number, one) for number, one in enumerate(some)] for some in traces]
+        traces = [translator.traces(text, options, check_cancelled) for text in texts]
+        return [
+            [self._sentence(translator, options, number, one) for number, one in enumerate(some)] for some in traces
+        ]
 
-    def _sentence(self, translator: Translator, how: How, number: int, trace: SentenceTrace) -> TraceSentence:
+    def _sentence(
+        self, translator: Translator, options: DecodingOptions, number: int, trace: SentenceTrace
+    ) -> TraceSentence:
         plane = Plane.of(trace)
         wanted = self.token is not None and number == self.sentence and self.token < len(trace.steps[0].ids)
         candidates = _candidates(translator, trace)
@@ -48,7 +52,7 @@ class Tracing:
                 for step, before in zip(trace.steps, [None, *trace.steps], strict=False)
             ],
             candidates=candidates,
-            field=_field(translator, how, trace, plane, self.token or 0) if wanted else None,
+            field=_field(translator, options, trace, plane, self.token or 0) if wanted else None,
         )
 
 
@@ -85,10 +89,12 @@ def _candidates(translator: Translator, trace: SentenceTrace) -> list[TraceCandi
     ]
 
 
-def _field(translator: Translator, how: How, trace: SentenceTrace, plane: Plane, token: int) -> TraceField:
+def _field(
+    translator: Translator, options: DecodingOptions, trace: SentenceTrace, plane: Plane, token: int
+) -> TraceField:
     """The field on a grid around the way of a token."""
     path = plane.flat(torch.tensor([step.z[token] for step in trace.steps], dtype=torch.float64))
     points = square(path, _GRID, _MARGIN).flatten(0, 1)
     around = plane.lifted(points, torch.tensor(trace.steps[-1].z[token], dtype=torch.float64)).float()
-    moves = plane.flat(field_around(translator.engine, trace, how, token, around))
+    moves = plane.flat(field_around(translator.engine, trace, options, token, around))
     return TraceField(token=token, points=points.tolist(), moves=moves.tolist())

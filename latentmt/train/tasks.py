@@ -90,7 +90,7 @@ class TeacherTask:
 
     def cost(self, batch: Pairs, controls: Controls) -> Cost:
         model, target = self.network, batch.target
-        memory = model.decoder_stack.remember(model.encode(batch.source))
+        memory = model.decoder_stack.project_kv(model.encode(batch.source))
         loss = smoothed_cross_entropy(
             model.states(target, memory), model.embedding.weight, target.ids, target.layout.real, self.smoothing
         )
@@ -136,10 +136,10 @@ class LatentTask:
     def cost(self, batch: Pairs, controls: Controls) -> Cost:
         model, target = self.network, batch.target
         source = model.encode(batch.source)
-        posterior = model.posterior(target, model.posterior_stack.remember(source))
-        prior = model.prior(target.layout, model.prior_stack.remember(source))
+        posterior = model.posterior(target, model.posterior_stack.project_kv(source))
+        prior = model.prior(target.layout, model.prior_stack.project_kv(source))
         z = posterior.sample(torch.randn_like(posterior.mean))
-        states = model.decode(z, target.layout, model.decoder_stack.remember(source))
+        states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))
         real = target.layout.real
         tokens = smoothed_cross_entropy(states, model.embedding.weight, target.ids, real, self.smoothing)
         kl = free_bits_kl(posterior, prior, real, controls["kl_budget"])
@@ -205,7 +205,7 @@ class FieldTask:
         source, beginning = prior(batch)
         z = self._start(beginning, source, layout, controls["own_step"])
         wanted = displacement(z, source, layout)
-        field = self.network(z, layout, self.network.stack.remember(source))
+        field = self.network(z, layout, self.network.stack.project_kv(source))
         loss = displacement_regression(field, wanted, layout.real)
         sums = {"loss": loss.loss.detach(), "residual": loss.loss.detach() + loss.size, "size": loss.size}
         return Cost(loss.loss, sums | {"cosine": loss.cosine, "tokens": loss.count})
@@ -213,7 +213,7 @@ class FieldTask:
     @torch.no_grad()
     def _prior(self, batch: Pairs) -> tuple[Source, Gaussian]:
         source = self.latent.encode(batch.source)
-        return source, self.latent.prior(batch.target.layout, self.latent.prior_stack.remember(source))
+        return source, self.latent.prior(batch.target.layout, self.latent.prior_stack.project_kv(source))
 
     @torch.no_grad()
     def _displacement(self, z: Float[Tensor, "r t D"], source: Source, layout: Layout) -> Float[Tensor, "r t D"]:

@@ -96,7 +96,7 @@ def test_where_tokens_look_is_what_they_gather_by() -> None:
     x, keys_values = torch.randn(2, 3, 16).double(), torch.randn(2, 2, 2, 4, 8).double()
     segment = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
     bias = attention_bias(torch.ones(2, 3, dtype=torch.long), segment, torch.float64)
-    weights = attention.looks(x, keys_values, bias, norm)
+    weights = attention.attention_weights(x, keys_values, bias, norm)
     gathered = (weights @ keys_values[1]).transpose(1, 2).flatten(2)
     expected = attention(x, keys_values, bias, norm, torch.nn.Dropout(0.0))
     torch.testing.assert_close(x + attention.out(gathered), expected)
@@ -118,10 +118,10 @@ def test_an_alignment_is_the_same_in_any_batch(translator: Translator) -> None:
     model = translator.latent
     assert model
     source, target = Tokens.padded(sources[:1]), Tokens.padded([[*targets[0], EOS]])
-    encoded, looks = model.encode(source), list[torch.Tensor]()
-    z = model.posterior(target, model.posterior_stack.remember(encoded)).mean
-    model.decode(z, target.layout, model.decoder_stack.remember(encoded), looks)
-    mean = torch.stack(looks).mean((0, 2))[0, :-1, :-1].float() ** 2
+    encoded, attention_weights = model.encode(source), list[torch.Tensor]()
+    z = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
+    model.decode(z, target.layout, model.decoder_stack.project_kv(encoded), attention_weights)
+    mean = torch.stack(attention_weights).mean((0, 2))[0, :-1, :-1].float() ** 2
     torch.testing.assert_close(
         align(translator.engine.networks, sources[:1], targets[:1])[0], mean / mean.sum(1, keepdim=True)
     )
@@ -130,8 +130,8 @@ def test_an_alignment_is_the_same_in_any_batch(translator: Translator) -> None:
 @pytest.mark.parametrize("method", ["score", "teacher"])
 def test_links_are_about_the_text_and_its_translation(translator: Translator, method: str) -> None:
     text = "  Ein KLEINER  Satz. \u00ad Und ein\nzweiter, 字 ▁ hier! "
-    how = translator.how(method=method)
-    ((aligned), nothing) = translator.aligned([text, " \n"], how)
+    options = translator.options(method=method)
+    ((aligned), nothing) = translator.aligned([text, " \n"], options)
     assert aligned.text == translator.translate(text, method=method)
     assert (nothing.text, nothing.links) == (" \n", [])
     assert aligned.links
@@ -144,21 +144,21 @@ def test_links_are_about_the_text_and_its_translation(translator: Translator, me
     first = [link for link in aligned.links if link.source[1] <= sentence_ends[0]]
     assert first
     assert max(link.target[1] for link in first) < max(link.target[1] for link in aligned.links)
-    assert translator.aligned([], how) == []
+    assert translator.aligned([], options) == []
 
 
 def test_alternatives_begin_with_what_is_kept(translator: Translator) -> None:
-    how = translator.how(method="score", lengths=4, samples=2, rerank="decoder")
+    options = translator.options(method="score", lengths=4, samples=2, rerank="decoder")
     both = "Ein Satz. Noch einer!"
-    (found, nothing) = translator.alternatives([both, ""], how, 4)
+    (found, nothing) = translator.alternatives([both, ""], options, 4)
     assert nothing == [""]
     assert 1 < len(found) <= 4
     assert len(set(found)) == len(found)
-    assert found[0] == translator.translations([both], how)[0].text
-    ((candidates, best),) = translator.engine.all(translator.sentences("Ein Satz."), how)
+    assert found[0] == translator.translations([both], options)[0].text
+    ((candidates, best),) = translator.engine.all(translator.sentences("Ein Satz."), options)
     order = sorted(range(8), key=lambda number: (number != best, -candidates[number].score))
     expected = list(dict.fromkeys(translator.texts([candidates[number].readable for number in order])))
-    assert translator.alternatives(["Ein Satz."], how, 100) == [expected]
+    assert translator.alternatives(["Ein Satz."], options, 100) == [expected]
 
 
 def test_a_plane_holds_what_moved(tokenizer: Tokenizer, translator: Translator) -> None:
@@ -184,11 +184,11 @@ def test_a_plane_holds_what_moved(tokenizer: Tokenizer, translator: Translator) 
 
 
 def test_the_field_around_a_token_is_where_it_would_be_moved(translator: Translator) -> None:
-    how = translator.how(steps=2)
-    (trace,) = translator.traces("Ein kleiner Satz", how)
+    options = translator.options(steps=2)
+    (trace,) = translator.traces("Ein kleiner Satz", options)
     end = torch.tensor(trace.steps[-1].z, dtype=torch.float64)
     points = torch.stack([end[1], end[1] + 0.5, end[0]])
-    moves = field_around(translator.engine, trace, how, 1, points)
+    moves = field_around(translator.engine, trace, options, 1, points)
     assert translator.latent
     source = translator.latent.encode(Tokens.padded([trace.source]))
     for point, move in zip(points, moves, strict=True):
@@ -197,5 +197,5 @@ def test_the_field_around_a_token_is_where_it_would_be_moved(translator: Transla
         layout = Tokens.padded([[EOS] * len(z)]).layout
         expected = net_field(translator.fields["score"], source, layout)(z[None])[0, 1]
         torch.testing.assert_close(move, expected)
-    assert not field_around(translator.engine, trace, translator.how(method="prior"), 1, points).any()
+    assert not field_around(translator.engine, trace, translator.options(method="prior"), 1, points).any()
     assert all(step.milliseconds > 0 and math.isfinite(step.milliseconds) for step in trace.steps)

@@ -39,7 +39,7 @@ def teacher() -> Teacher:
     for step in range(60):
         some = sources(32, 9, seed=100 + step)
         source, target = Tokens.padded(some), Tokens.padded([[*ids[-2::-1], EOS] for ids in some])
-        states = teacher.states(target, teacher.decoder_stack.remember(teacher.encode(source)))
+        states = teacher.states(target, teacher.decoder_stack.project_kv(teacher.encode(source)))
         loss = smoothed_cross_entropy(states, teacher.embedding.weight, target.ids, target.layout.real)
         adam.zero_grad()
         (loss.loss / loss.count).backward()
@@ -50,7 +50,7 @@ def teacher() -> Teacher:
 @torch.no_grad()
 def next_token(teacher: Teacher, source: Sequence[int], prefix: Sequence[int]) -> list[float]:
     """log p of every next token, without a cache; −∞ for what no sentence has."""
-    memory = teacher.decoder_stack.remember(teacher.encode(Tokens.padded([source])))
+    memory = teacher.decoder_stack.project_kv(teacher.encode(Tokens.padded([source])))
     states = teacher.states(Tokens.padded([[*prefix, EOS]]), memory)
     log_prob = teacher.logits(states[0, -1]).log_softmax(-1)
     log_prob[[PAD, BOS]] = -torch.inf
@@ -142,7 +142,7 @@ def test_batched_equals_one_by_one_and_extra_padding_changes_nothing(teacher: Te
 def test_scores_are_the_teachers(teacher: Teacher) -> None:
     for config in CONFIGS:
         found = beam_search(teacher, Tokens.padded(SOURCES), config)
-        memory = teacher.decoder_stack.remember(teacher.encode(Tokens.padded(SOURCES)))
+        memory = teacher.decoder_stack.project_kv(teacher.encode(Tokens.padded(SOURCES)))
         log_prob = teacher.log_prob(Tokens.padded([h.ids for h in found]), memory).sum(1).tolist()
         assert [h.log_prob for h in found] == pytest.approx(log_prob, rel=1e-9)
         expected = [total / len(h.ids) ** config.length_penalty for total, h in zip(log_prob, found, strict=True)]
@@ -159,7 +159,7 @@ def test_a_wide_beam_is_exhaustive_search(penalty: float) -> None:
     config = BeamConfig(beam=400, length_penalty=penalty, max_ratio=0.0, max_extra=longest)
     found = beam_search(teacher, Tokens.padded(some), config)
     for source, hypothesis in zip(some, found, strict=True):
-        memory = teacher.decoder_stack.remember(teacher.encode(Tokens.padded([source])))
+        memory = teacher.decoder_stack.project_kv(teacher.encode(Tokens.padded([source])))
         log_prob = teacher.log_prob(Tokens.padded(targets), memory).sum(1).detach()
         scores = log_prob / torch.tensor([len(ids) for ids in targets]) ** penalty
         assert list(hypothesis.ids) == targets[int(scores.argmax())]
@@ -207,7 +207,7 @@ def test_the_search_ends_once_nothing_better_can_come(teacher: Teacher, monkeypa
 def test_a_teacher_in_bf16_is_scored_in_fp32(teacher: Teacher) -> None:
     low = copy.deepcopy(teacher).bfloat16()
     found = beam_search(low, Tokens.padded(SOURCES), BeamConfig())
-    memory = low.decoder_stack.remember(low.encode(Tokens.padded(SOURCES)))
+    memory = low.decoder_stack.project_kv(low.encode(Tokens.padded(SOURCES)))
     log_prob = low.log_prob(Tokens.padded([h.ids for h in found]), memory).sum(1)
     torch.testing.assert_close(torch.tensor([h.log_prob for h in found]), log_prob.detach(), rtol=0.03, atol=0.1)
     assert any(float(torch.tensor(h.log_prob).bfloat16()) != h.log_prob for h in found)

@@ -20,10 +20,9 @@ from latentmt.errors import UserError
 from latentmt.infer import engine as engine_module
 from latentmt.infer import graphs
 from latentmt.infer.engine import Engine
-from latentmt.infer.found import Candidate
 from latentmt.infer.graphs import Shape
-from latentmt.infer.how import How
 from latentmt.infer.postprocess import PieceTable
+from latentmt.infer.results import Candidate
 from latentmt.infer.search import Networks
 from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig, make_field
@@ -31,21 +30,22 @@ from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import fast, fused
 from latentmt.nn.positions import MAX_POSITIONS
+from latentmt.options import DecodingOptions
 
 VOCABULARY = 23
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "dropout": 0.0}
 WAYS = [
-    How("prior"),
-    How("delta", 2),
-    How("score", 1),
-    How("energy", 1),
-    How("score", 1, lengths=3, samples=2, rerank="teacher"),
-    How("delta", 1, lengths=2, samples=3, rerank="marginal"),
-    How("prior", samples=3, rerank="elbo", remove_repeats="none"),
-    How("prior", samples=2, rerank="decoder", remove_repeats="pieces"),
-    How("score", 3, adaptive=True),
-    How("teacher", beam=1),
-    How("teacher", beam=3),
+    DecodingOptions("prior"),
+    DecodingOptions("delta", 2),
+    DecodingOptions("score", 1),
+    DecodingOptions("energy", 1),
+    DecodingOptions("score", 1, lengths=3, samples=2, rerank="teacher"),
+    DecodingOptions("delta", 1, lengths=2, samples=3, rerank="marginal"),
+    DecodingOptions("prior", samples=3, rerank="elbo", remove_repeats="none"),
+    DecodingOptions("prior", samples=2, rerank="decoder", remove_repeats="pieces"),
+    DecodingOptions("score", 3, adaptive=True),
+    DecodingOptions("teacher", beam=1),
+    DecodingOptions("teacher", beam=3),
 ]
 
 
@@ -87,15 +87,15 @@ def same(left: list[tuple[list[Candidate], int]], right: list[tuple[list[Candida
         assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-5)
 
 
-@pytest.mark.parametrize("how", WAYS, ids=str)
-def test_shapes_change_nothing(networks: Networks, how: How) -> None:
+@pytest.mark.parametrize("options", WAYS, ids=str)
+def test_shapes_change_nothing(networks: Networks, options: DecodingOptions) -> None:
     plain, graphed = Engine(networks, graphed=False), Engine(networks, graphed=True)
     for some in (sentences(1), sentences(5), sentences(5)[1:4], sentences(21)):
-        same(graphed.all(some, how), plain.all(some, how))
+        same(graphed.all(some, options), plain.all(some, options))
 
 
 def test_the_ways_are_worth_comparing(networks: Networks) -> None:
-    found = {how: Engine(networks).all(sentences(21), how) for how in WAYS}
+    found = {options: Engine(networks).all(sentences(21), options) for options in WAYS}
     assert len({str([one.readable for one in candidates[0][0]]) for candidates in found.values()}) > 5
     assert len({len(candidates[best].decoded) for candidates, best in found[WAYS[0]]}) > 3
     assert {best for _, best in found[WAYS[4]]} != {0}
@@ -103,15 +103,15 @@ def test_the_ways_are_worth_comparing(networks: Networks) -> None:
 
 def test_a_seed_is_the_same_in_every_shape(networks: Networks) -> None:
     plain, graphed = Engine(networks, graphed=False), Engine(networks, graphed=True)
-    ways = [How("score", 1, samples=4, rerank="decoder", seed=seed) for seed in (1, 2, 1)]
-    first, second, again = (graphed.all(sentences(6), how) for how in ways)
+    ways = [DecodingOptions("score", 1, samples=4, rerank="decoder", seed=seed) for seed in (1, 2, 1)]
+    first, second, again = (graphed.all(sentences(6), options) for options in ways)
     same(first, again)
     same(second, plain.all(sentences(6), ways[1]))
     assert [one for one, _ in first] != [one for one, _ in second]
 
 
 def test_targets_that_want_more_room_get_it(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
-    how = How("delta", 1, lengths=2, rerank="decoder", length_bias=1.0)
+    options = DecodingOptions("delta", 1, lengths=2, rerank="decoder", length_bias=1.0)
     shapes: list[Shape] = []
     made = graphs._Search.__init__
 
@@ -121,8 +121,8 @@ def test_targets_that_want_more_room_get_it(networks: Networks, monkeypatch: pyt
 
     monkeypatch.setattr(graphs._Search, "__init__", noted)
     monkeypatch.setattr(Shape, "of", staticmethod(lambda some, bias: Shape(4, 24, 8)))
-    found = Engine(networks, graphed=True).all(sentences(4), how)
-    same(found, Engine(networks, graphed=False).all(sentences(4), how))
+    found = Engine(networks, graphed=True).all(sentences(4), options)
+    same(found, Engine(networks, graphed=False).all(sentences(4), options))
     assert len(shapes) > 1
     assert [shape.target for shape in shapes] == sorted(shape.target for shape in shapes)
     assert max(len(one.decoded) for candidates, _ in found for one in candidates) > shapes[0].target
@@ -144,36 +144,38 @@ def test_only_the_shapes_used_last_are_kept(networks: Networks, monkeypatch: pyt
     monkeypatch.setattr(graphs, "KEPT", 2)
     engine = Engine(networks, graphed=True)
     for length in (3, 11, 3, 19, 3):
-        engine.best([[7] * length + [EOS]], How("prior"))
+        engine.best([[7] * length + [EOS]], DecodingOptions("prior"))
     assert engine._graphs is not None
     assert [key[1].source for key in engine._graphs._kept] == [24, 8]
 
 
 def test_threads_do_not_disturb_each_other(networks: Networks) -> None:
     engine, some = Engine(networks, graphed=True), sentences(24)
-    expected = [engine.best([one], How("score", 1))[0] for one in some]
+    expected = [engine.best([one], DecodingOptions("score", 1))[0] for one in some]
     with ThreadPoolExecutor(8) as threads:
-        assert list(threads.map(lambda one: engine.best([one], How("score", 1))[0], some)) == expected
+        assert list(threads.map(lambda one: engine.best([one], DecodingOptions("score", 1))[0], some)) == expected
 
 
 def test_inference_mode_leaves_no_trace(networks: Networks) -> None:
     engine = Engine(networks, graphed=True)
-    for how in (How("score", 1), How("teacher", beam=2)):
+    for options in (DecodingOptions("score", 1), DecodingOptions("teacher", beam=2)):
         with torch.inference_mode():
-            inside = engine.best(sentences(3), how)
-        assert engine.best(sentences(3), how) == inside
+            inside = engine.best(sentences(3), options)
+        assert engine.best(sentences(3), options) == inside
 
 
-def compare_compiled(networks: Networks, how: How, counts: Sequence[int], before: Callable[[], object]) -> None:
+def compare_compiled(
+    networks: Networks, options: DecodingOptions, counts: Sequence[int], before: Callable[[], object]
+) -> None:
     plain, engine = Engine(networks, graphed=False), Engine(networks, graphed=True)
-    expected = [plain.all(sentences(count), how) for count in counts]
-    same(engine.all(sentences(counts[0]), how), expected[0])
+    expected = [plain.all(sentences(count), options) for count in counts]
+    same(engine.all(sentences(counts[0]), options), expected[0])
     before()
-    engine.warmup(how, longest=9, batches=counts[:2])
+    engine.warmup(options, longest=9, batches=counts[:2])
     assert engine._graphs is not None
-    assert [plan.method for plan in engine._graphs._compiled] == [how.method]
+    assert [plan.method for plan in engine._graphs._compiled] == [options.method]
     for count, found in zip(counts, expected, strict=True):
-        same(engine.all(sentences(count), how), found)
+        same(engine.all(sentences(count), options), found)
 
 
 def test_compiling_changes_nothing() -> None:
@@ -186,16 +188,16 @@ def test_compiling_changes_nothing() -> None:
 
 def test_warming_up_makes_every_shape(networks: Networks) -> None:
     engine = Engine(networks, graphed=True)
-    engine.warmup(How("score", 1), longest=20, batches=[1, 3], compiled=False)
+    engine.warmup(DecodingOptions("score", 1), longest=20, batches=[1, 3], compiled=False)
     assert engine._graphs is not None
     shapes = {key[1] for key in engine._graphs._kept}
     assert {(shape.sentences, shape.source) for shape in shapes} == {(n, s) for n in (1, 4) for s in (8, 16, 24)}
-    Engine(networks, graphed=False).warmup(How("score", 1), longest=20)  # nothing to do
+    Engine(networks, graphed=False).warmup(DecodingOptions("score", 1), longest=20)  # nothing to do
 
 
 def test_no_more_is_warmed_up_than_is_kept(networks: Networks) -> None:
     with pytest.raises(UserError, match="72 shapes: only 64 are kept"):
-        Engine(networks, graphed=True).warmup(How("score", 1), longest=64, batches=range(1, 10))
+        Engine(networks, graphed=True).warmup(DecodingOptions("score", 1), longest=64, batches=range(1, 10))
 
 
 def test_what_cannot_be_compiled_is_searched_as_it_is(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,26 +207,26 @@ def test_what_cannot_be_compiled_is_searched_as_it_is(networks: Networks, monkey
     monkeypatch.setattr(graphs, "compiled", lambda *_, **__: unable)
     engine, plain = Engine(networks, graphed=True), Engine(networks, graphed=False)
     with pytest.warns(RuntimeWarning, match="not compiled: no compiler$"):
-        engine.warmup(How("score", 1), longest=8)
-    same(engine.all(sentences(3), How("score", 1)), plain.all(sentences(3), How("score", 1)))
+        engine.warmup(DecodingOptions("score", 1), longest=8)
+    same(engine.all(sentences(3), DecodingOptions("score", 1)), plain.all(sentences(3), DecodingOptions("score", 1)))
 
 
 def test_what_is_large_is_not_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "BATCH_TOKENS", 40)
     monkeypatch.setattr(engine_module, "TEACHER_TOKENS", 20)
     engine = Engine(networks, graphed=True)
-    for how, most in ((How("score", 1), 40), (How("teacher"), 20)):
-        engine.best([[7] * most + [EOS]], how)
+    for options, most in ((DecodingOptions("score", 1), 40), (DecodingOptions("teacher"), 20)):
+        engine.best([[7] * most + [EOS]], options)
         assert engine._graphs is not None
         assert not engine._graphs._kept
-        engine.best([[7] * (most - 1) + [EOS]], how)
-        assert engine._graphs._kept.popitem()[0][0].method == how.method
+        engine.best([[7] * (most - 1) + [EOS]], options)
+        assert engine._graphs._kept.popitem()[0][0].method == options.method
 
 
 def test_a_whole_batch_is_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(networks, graphed=True)
     monkeypatch.setattr(type(engine), "batch_tokens", engine_module.BATCH_TOKENS)  # a GPU's
-    engine.best([[7] * 15 + [EOS]] * 257, How("prior", 0))
+    engine.best([[7] * 15 + [EOS]] * 257, DecodingOptions("prior", 0))
     assert engine._graphs is not None
     assert {shape.sentences for _, shape in engine._graphs._kept} == {256, 1}
 
@@ -243,10 +245,10 @@ def test_what_is_scored_in_several_goes_is_not_compiled(networks: Networks, monk
     monkeypatch.setattr(graphs, "compiled", noting)
     monkeypatch.setattr(graphs, "SCORED", 64)
     engine, plain = Engine(networks, graphed=True), Engine(networks, graphed=False)
-    engine.compile(How("score", 1))
+    engine.compile(DecodingOptions("score", 1))
     for count in (1, 2, 3, 4, 9):
         some = [[7, 8, EOS]] * count
-        same(engine.all(some, How("score", 1)), plain.all(some, How("score", 1)))
+        same(engine.all(some, DecodingOptions("score", 1)), plain.all(some, DecodingOptions("score", 1)))
     assert widths
     assert max(widths) <= 64
 
@@ -258,7 +260,7 @@ def test_a_translator_warms_up_for_its_own_lengths(networks: Networks) -> None:
     translator = Translator(tokenizer, rules, latent=latent, longest=12, graphed=True)
     translator.warmup(compiled=False, method="delta", steps=1)
     assert translator.engine._graphs is not None
-    assert {(how.method, shape.source) for how, shape in translator.engine._graphs._kept} == {
+    assert {(options.method, shape.source) for options, shape in translator.engine._graphs._kept} == {
         ("delta", 8),
         ("delta", 16),
     }
@@ -266,7 +268,7 @@ def test_a_translator_warms_up_for_its_own_lengths(networks: Networks) -> None:
 
 def test_an_energy_is_not_compiled(networks: Networks) -> None:
     engine = Engine(networks, graphed=True)
-    engine.warmup(How("energy", 1), longest=8)
+    engine.warmup(DecodingOptions("energy", 1), longest=8)
     assert engine._graphs is not None
     assert not engine._graphs._compiled
 
@@ -274,7 +276,9 @@ def test_an_energy_is_not_compiled(networks: Networks) -> None:
 if __name__ == "__main__":
     fast.BACKEND = "aot_eager"  # all of compiling but the writing of kernels
     # Tracing is what takes long. One sentence is traced by itself, several are traced once for all numbers of them.
-    compare_compiled(make_networks(), How("score", 1, lengths=2, rerank="decoder"), [2, 9], before=lambda: None)
-    compare_compiled(make_networks(), How("teacher", beam=2), [1, 2], before=lambda: None)
+    compare_compiled(
+        make_networks(), DecodingOptions("score", 1, lengths=2, rerank="decoder"), [2, 9], before=lambda: None
+    )
+    compare_compiled(make_networks(), DecodingOptions("teacher", beam=2), [1, 2], before=lambda: None)
     by_kernels = partial(fused._ABLE.__setitem__, ("cpu", None), True)
-    compare_compiled(make_networks(torch.float32), How("score", 1), [1], before=by_kernels)
+    compare_compiled(make_networks(torch.float32), DecodingOptions("score", 1), [1], before=by_kernels)

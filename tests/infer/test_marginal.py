@@ -72,7 +72,7 @@ def decoded(model: LatentModel, source: list[int], target: list[int], z: Tensor)
     """log p(y|z,x) at many z."""
     count = len(z)
     y = Tokens.padded([target] * count)
-    memory = model.decoder_stack.remember(model.encode(Tokens.padded([source] * count)))
+    memory = model.decoder_stack.project_kv(model.encode(Tokens.padded([source] * count)))
     return (
         torch.log_softmax(model.logits(model.decode(z, y.layout, memory)), -1).gather(2, y.ids[..., None]).sum((1, 2))
     )
@@ -82,8 +82,8 @@ def decoded(model: LatentModel, source: list[int], target: list[int], z: Tensor)
 def gaussians(model: LatentModel, source: list[int], target: list[int]) -> tuple[Gaussian, Gaussian]:
     """Prior and posterior of one pair."""
     encoded, y = model.encode(Tokens.padded([source])), Tokens.padded([target])
-    prior = model.prior(y.layout, model.prior_stack.remember(encoded))
-    return prior, model.posterior(y, model.posterior_stack.remember(encoded))
+    prior = model.prior(y.layout, model.prior_stack.project_kv(encoded))
+    return prior, model.posterior(y, model.posterior_stack.project_kv(encoded))
 
 
 def integrals(model: LatentModel, source: list[int], target: list[int], points: int) -> tuple[Tensor, Tensor]:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from latentmt.data.tokenizer import BOS, EOS, PAD, SPECIAL, UNK, Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.how import REMOVE_REPEATS, RemoveRepeats
 from latentmt.infer.postprocess import PieceTable, count_repeats, readable, without_special
+from latentmt.options import REMOVE_REPEATS, RemoveRepeats
 
 VOCABULARY = 9  # few pieces, so that they repeat
 

@@ -79,9 +79,9 @@ def test_delta_field_of_step_size_1_is_delta_inference(model: LatentModel) -> No
     z = start = rows(latents(), 5)
     outputs = []
     for _ in range(3):
-        states = model.decode(z, layout, model.decoder_stack.remember(source))
+        states = model.decode(z, layout, model.decoder_stack.project_kv(source))
         ids = model.logits(states).argmax(-1).where(layout.real, torch.tensor(PAD))
-        mean = model.posterior(Tokens(ids, layout), model.posterior_stack.remember(source)).mean
+        mean = model.posterior(Tokens(ids, layout), model.posterior_stack.project_kv(source)).mean
         z = torch.where(layout.real[..., None], mean, z)
         outputs.append(ids)
     close([refine(start, delta_field(model, source, layout), 3)], [z])
@@ -93,7 +93,7 @@ def test_net_field_is_the_network(model: LatentModel, kind: str) -> None:
     source, layout = model.encode(Tokens.padded(SOURCES)), Layout.of_lengths(torch.tensor(LENGTHS), 5)
     z = rows(latents(), 5)
     same = net(kind)
-    expected = same(z, layout, same.stack.remember(source))
+    expected = same(z, layout, same.stack.project_kv(source))
     close([net_field(net(kind), source, layout)(z)], [expected.detach()])
     assert expected[layout.real].abs().min() > 1e-6
 
@@ -217,7 +217,7 @@ def test_latents_stay_in_fp32_whatever_the_model_is(model: LatentModel) -> None:
 
 def test_decoded_tokens_are_the_most_likely_ones(model: LatentModel) -> None:
     layout = Layout.of_lengths(torch.tensor(LENGTHS), 5)
-    memory = model.decoder_stack.remember(model.encode(Tokens.padded(SOURCES)))
+    memory = model.decoder_stack.project_kv(model.encode(Tokens.padded(SOURCES)))
     z = rows(latents(), 5)
     tokens = decode_tokens(model, z, layout, memory)
     expected = model.logits(model.decode(z, layout, memory)).argmax(-1)

@@ -19,7 +19,6 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer import engine as engine_module
 from latentmt.infer.beam import BeamConfig, beam_search
 from latentmt.infer.engine import Engine
-from latentmt.infer.how import REMOVE_REPEATS, RERANKS, How, RemoveRepeats
 from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import PieceTable, readable, without_special
 from latentmt.infer.rerank import MARGINAL_SAMPLES
@@ -30,6 +29,7 @@ from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import Source
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import MAX_POSITIONS
+from latentmt.options import REMOVE_REPEATS, RERANKS, DecodingOptions, RemoveRepeats
 
 VOCABULARY, DIM = 23, 3
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 32, "dropout": 0.0}
@@ -95,13 +95,13 @@ def lengths_by_hand(model: LatentModel, sentence: list[int], count: int) -> list
 @torch.no_grad()
 def prior_by_hand(model: LatentModel, sentence: list[int], length: int) -> Gaussian:
     layout = Layout.of_lengths(torch.tensor([length]), length)
-    return model.prior(layout, model.prior_stack.remember(encoded(model, sentence)))
+    return model.prior(layout, model.prior_stack.project_kv(encoded(model, sentence)))
 
 
 @torch.no_grad()
 def argmax_by_hand(model: LatentModel, sentence: list[int], z: Tensor) -> Tokens:
     layout = Layout.of_lengths(torch.tensor([z.shape[1]]), z.shape[1])
-    memory = model.decoder_stack.remember(encoded(model, sentence))
+    memory = model.decoder_stack.project_kv(encoded(model, sentence))
     return Tokens(model.logits(model.decode(z, layout, memory)).argmax(-1), layout)
 
 
@@ -111,9 +111,9 @@ def moved_by_hand(networks: Networks, sentence: list[int], method: str, z: Tenso
     source, layout = encoded(model, sentence), Layout.of_lengths(torch.tensor([z.shape[1]]), z.shape[1])
     if method == "delta":
         target = argmax_by_hand(model, sentence, z)
-        return model.posterior(target, model.posterior_stack.remember(source)).mean.detach()
+        return model.posterior(target, model.posterior_stack.project_kv(source)).mean.detach()
     net = networks.fields[method]
-    memory = net.stack.remember(source)
+    memory = net.stack.project_kv(source)
     if isinstance(net, EnergyNet):
         z = z.clone().requires_grad_()
         (slope,) = torch.autograd.grad(net.energy(z, layout, memory).sum(), z)
@@ -122,32 +122,32 @@ def moved_by_hand(networks: Networks, sentence: list[int], method: str, z: Tenso
 
 
 def refined_by_hand(
-    networks: Networks, sentence: list[int], how: How, length: int, epsilon: Tensor | None = None
+    networks: Networks, sentence: list[int], options: DecodingOptions, length: int, epsilon: Tensor | None = None
 ) -> Tensor:
     prior = prior_by_hand(latent(networks), sentence, length)
     z = prior.mean if epsilon is None else prior.mean + prior.std * epsilon[:length].double()
     first = None
-    for _ in range(0 if how.method == "prior" else how.steps):
-        before, z = z, moved_by_hand(networks, sentence, how.method, z)
+    for _ in range(0 if options.method == "prior" else options.steps):
+        before, z = z, moved_by_hand(networks, sentence, options.method, z)
         moved = float((z - before).norm())
         first = moved if first is None else first
-        if how.adaptive and moved <= first / 16:
+        if options.adaptive and moved <= first / 16:
             break
     return z
 
 
-def all_by_hand(networks: Networks, sentence: list[int], how: How) -> list[list[int]]:
+def all_by_hand(networks: Networks, sentence: list[int], options: DecodingOptions) -> list[list[int]]:
     """What every candidate decodes to, likeliest length first, the prior's mean before its samples."""
     model = latent(networks)
     return [
-        argmax_by_hand(model, sentence, refined_by_hand(networks, sentence, how, length, epsilon)).ids[0].tolist()
-        for length in lengths_by_hand(model, sentence, how.lengths)
-        for epsilon in (None, *NOISE[1 : how.samples])
+        argmax_by_hand(model, sentence, refined_by_hand(networks, sentence, options, length, epsilon)).ids[0].tolist()
+        for length in lengths_by_hand(model, sentence, options.lengths)
+        for epsilon in (None, *NOISE[1 : options.samples])
     ]
 
 
-def found_alone(networks: Networks, how: How) -> list[Candidates]:
-    return [search(networks, Tokens.padded([sentence]), how, NOISE) for sentence in SOURCES]
+def found_alone(networks: Networks, options: DecodingOptions) -> list[Candidates]:
+    return [search(networks, Tokens.padded([sentence]), options, NOISE) for sentence in SOURCES]
 
 
 # Lengths.
@@ -197,12 +197,14 @@ def test_lengths_stay_between_a_piece_with_eos_and_the_last_place_and_differ(net
         assert found.min() >= 2
         assert found.max() <= MAX_POSITIONS
     model.length_head.bias.copy_(-1e6 * torch.arange(2 * LENGTH_LIMIT + 1))
-    found = search(Networks(model, {}, None, networks.pieces), Tokens.padded(SOURCES), How("delta", 2), NOISE)
+    found = search(
+        Networks(model, {}, None, networks.pieces), Tokens.padded(SOURCES), DecodingOptions("delta", 2), NOISE
+    )
     assert found.decoded.ids.shape == (len(SOURCES), 2)
 
 
 def test_the_bias_reaches_the_search(networks: Networks) -> None:
-    found = search(networks, Tokens.padded(SOURCES), How("prior", length_bias=0.5), NOISE)
+    found = search(networks, Tokens.padded(SOURCES), DecodingOptions("prior", length_bias=0.5), NOISE)
     plain = [lengths_by_hand(latent(networks), sentence, 1)[0] for sentence in SOURCES]
     assert [len(row) for row in rows(found.decoded)] == [
         n + round(0.5 * len(s)) for n, s in zip(plain, SOURCES, strict=True)
@@ -216,9 +218,9 @@ def test_the_bias_reaches_the_search(networks: Networks) -> None:
 def test_one_candidate_is_plain_decoding(networks: Networks, method: str) -> None:
     decoded = {}
     for steps in (0, 1, 3):
-        how = How(method, steps)
-        found = search(networks, Tokens.padded(SOURCES), how, NOISE)
-        assert rows(found.decoded) == [all_by_hand(networks, sentence, how)[0] for sentence in SOURCES]
+        options = DecodingOptions(method, steps)
+        found = search(networks, Tokens.padded(SOURCES), options, NOISE)
+        assert rows(found.decoded) == [all_by_hand(networks, sentence, options)[0] for sentence in SOURCES]
         assert found.best.tolist() == [0] * len(SOURCES)
         assert found.score.tolist() == [[0.0]] * len(SOURCES)
         assert not found.cut.any()
@@ -228,9 +230,9 @@ def test_one_candidate_is_plain_decoding(networks: Networks, method: str) -> Non
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_candidate_is_plain_decoding_from_its_own_length_and_latent(networks: Networks, method: str) -> None:
-    how = How(method, 2, lengths=3, samples=3, rerank="decoder")
-    found = search(networks, Tokens.padded(SOURCES), how, NOISE)
-    expected = [ids for sentence in SOURCES for ids in all_by_hand(networks, sentence, how)]
+    options = DecodingOptions(method, 2, lengths=3, samples=3, rerank="decoder")
+    found = search(networks, Tokens.padded(SOURCES), options, NOISE)
+    expected = [ids for sentence in SOURCES for ids in all_by_hand(networks, sentence, options)]
     assert rows(found.decoded) == expected
     assert len(set(map(tuple, expected))) > 30  # of 45
     assert (found.decoded.ids[~found.decoded.layout.real] == PAD).all()
@@ -238,8 +240,8 @@ def test_every_candidate_is_plain_decoding_from_its_own_length_and_latent(networ
 
 def test_the_first_latent_is_the_mean_and_the_others_are_samples_of_the_prior(networks: Networks) -> None:
     seen: dict[int, Tensor] = {}
-    how = How("score", 2, lengths=2, samples=3, rerank="decoder")
-    search(networks, Tokens.padded(SOURCES), how, NOISE, on_step=lambda step, z: seen.update({step: z}))
+    options = DecodingOptions("score", 2, lengths=2, samples=3, rerank="decoder")
+    search(networks, Tokens.padded(SOURCES), options, NOISE, on_step=lambda step, z: seen.update({step: z}))
     assert list(seen) == [0, 1, 2]
     row = iter(seen[0])
     for sentence in SOURCES:
@@ -253,8 +255,8 @@ def test_the_first_latent_is_the_mean_and_the_others_are_samples_of_the_prior(ne
 @pytest.mark.parametrize("method", ["prior", "score"])
 def test_the_last_latent_shown_is_the_one_that_was_decoded(networks: Networks, method: str) -> None:
     seen: list[Tensor] = []
-    how = How(method, 2, samples=2, rerank="decoder")
-    found = search(networks, Tokens.padded(SOURCES), how, NOISE, on_step=lambda _, z: seen.append(z))
+    options = DecodingOptions(method, 2, samples=2, rerank="decoder")
+    found = search(networks, Tokens.padded(SOURCES), options, NOISE, on_step=lambda _, z: seen.append(z))
     assert len(seen) == (1 if method == "prior" else 3)
     for row, ids in enumerate(rows(found.decoded)):
         assert (
@@ -266,14 +268,14 @@ def test_the_last_latent_shown_is_the_one_that_was_decoded(networks: Networks, m
 @pytest.mark.parametrize("rerank", RERANKS[1:])
 @pytest.mark.parametrize("method", METHODS)
 def test_batched_equals_one_by_one_and_padding_changes_nothing(networks: Networks, method: str, rerank: str) -> None:
-    how = How(method, 2, lengths=3, samples=3, rerank=rerank)
-    alone = found_alone(networks, how)
+    options = DecodingOptions(method, 2, lengths=3, samples=3, rerank=rerank)
+    alone = found_alone(networks, options)
     decoded, read = ([row for one in alone for row in rows(getattr(one, name))] for name in ("decoded", "readable"))
     longest = max(map(len, decoded))
     wide = Tokens.padded(SOURCES, 13)
     strewn = Tokens(wide.ids.masked_fill(~wide.layout.real, 11), wide.layout)
     for source, width in ((Tokens.padded(SOURCES), None), (strewn, None), (Tokens.padded(SOURCES), longest + 9)):
-        found = search(networks, source, how, NOISE, width)
+        found = search(networks, source, options, NOISE, width)
         assert rows(found.decoded) == decoded
         assert rows(found.readable) == read
         assert found.decoded.ids.shape[1] == (width or longest)
@@ -286,21 +288,21 @@ def test_batched_equals_one_by_one_and_padding_changes_nothing(networks: Network
 @pytest.mark.parametrize("rerank", RERANKS[1:])
 def test_a_longer_winner_survives_whole(networks: Networks, rerank: str) -> None:
     """It is what a search would find in which its length is the likeliest."""
-    how = How("score", 1, lengths=7, rerank=rerank)
-    found = search(networks, Tokens.padded(SOURCES), how, NOISE)
+    options = DecodingOptions("score", 1, lengths=7, rerank=rerank)
+    found = search(networks, Tokens.padded(SOURCES), options, NOISE)
     decoded, longer = rows(found.decoded), 0
     for number, (sentence, best) in enumerate(zip(SOURCES, found.best.tolist(), strict=True)):
-        lengths = lengths_by_hand(latent(networks), sentence, how.lengths)
+        lengths = lengths_by_hand(latent(networks), sentence, options.lengths)
         model = copy.deepcopy(latent(networks))
         with torch.no_grad():
             model.length_head.bias[lengths[best] - len(sentence) + LENGTH_LIMIT] += 1e3
         top = search(
             Networks(model, networks.fields, None, networks.pieces),
             Tokens.padded([sentence]),
-            How("score", 1),
+            DecodingOptions("score", 1),
             NOISE,
         )
-        winner = number * how.candidates + best
+        winner = number * options.candidates + best
         assert rows(top.decoded) == [decoded[winner]]
         assert rows(top.readable) == [rows(found.readable)[winner]]
         assert len(decoded[winner]) == lengths[best]
@@ -309,11 +311,11 @@ def test_a_longer_winner_survives_whole(networks: Networks, rerank: str) -> None
 
 
 def test_what_does_not_fit_is_cut_and_flagged(networks: Networks) -> None:
-    how = How("score", 1, lengths=3, samples=2, rerank="decoder")
+    options = DecodingOptions("score", 1, lengths=3, samples=2, rerank="decoder")
     wanted = [lengths_by_hand(latent(networks), sentence, 3) for sentence in SOURCES]
-    whole = rows(search(networks, Tokens.padded(SOURCES), how, NOISE).decoded)
+    whole = rows(search(networks, Tokens.padded(SOURCES), options, NOISE).decoded)
     for width in range(1, max(map(max, wanted)) + 1):
-        found = search(networks, Tokens.padded(SOURCES), how, NOISE, width)
+        found = search(networks, Tokens.padded(SOURCES), options, NOISE, width)
         assert found.cut.tolist() == [max(lengths) > width for lengths in wanted]
         lengths = [min(length, width) for lengths in wanted for length in lengths for _ in range(2)]
         decoded = rows(found.decoded)
@@ -325,39 +327,41 @@ def test_what_does_not_fit_is_cut_and_flagged(networks: Networks) -> None:
 def test_a_stop_that_never_comes_changes_nothing(networks: Networks) -> None:
     for method in ("score", "energy"):
         seen: list[int] = []
-        how = How(method, 3, lengths=2, samples=2, rerank="decoder")
-        fixed = search(networks, Tokens.padded(SOURCES), how, NOISE)
-        how = How(method, 3, adaptive=True, lengths=2, samples=2, rerank="decoder")
-        free = search(networks, Tokens.padded(SOURCES), how, NOISE, on_step=lambda step, _, to=seen: to.append(step))
+        options = DecodingOptions(method, 3, lengths=2, samples=2, rerank="decoder")
+        fixed = search(networks, Tokens.padded(SOURCES), options, NOISE)
+        options = DecodingOptions(method, 3, adaptive=True, lengths=2, samples=2, rerank="decoder")
+        free = search(
+            networks, Tokens.padded(SOURCES), options, NOISE, on_step=lambda step, _, to=seen: to.append(step)
+        )
         assert seen == [0, 1, 2, 3]
         assert torch.equal(fixed.decoded.ids, free.decoded.ids)
         assert torch.equal(fixed.score, free.score)
 
 
 def test_a_sentence_stops_by_itself_and_the_others_go_on() -> None:
-    networks, how = made(5), How("energy", 10, adaptive=True, lengths=2, rerank="decoder")
+    networks, options = made(5), DecodingOptions("energy", 10, adaptive=True, lengths=2, rerank="decoder")
     seen: list[Tensor] = []
-    found = search(networks, Tokens.padded(SOURCES), how, NOISE, on_step=lambda _, z: seen.append(z))
-    assert rows(found.decoded) == [ids for sentence in SOURCES for ids in all_by_hand(networks, sentence, how)]
+    found = search(networks, Tokens.padded(SOURCES), options, NOISE, on_step=lambda _, z: seen.append(z))
+    assert rows(found.decoded) == [ids for sentence in SOURCES for ids in all_by_hand(networks, sentence, options)]
     last = iter(seen[-1])
     for sentence in SOURCES:
         for length in lengths_by_hand(latent(networks), sentence, 2):
-            close(next(last)[:length], refined_by_hand(networks, sentence, how, length)[0])
+            close(next(last)[:length], refined_by_hand(networks, sentence, options, length)[0])
     steps = (torch.stack(seen).diff(dim=0) != 0).any(3).any(2).sum(0)
     assert 2 < steps.min() < steps.max() == 10
 
 
 def test_a_search_ends_when_every_sentence_has_stopped() -> None:
-    networks, how, seen = made(5), How("energy", 500, adaptive=True), []
-    search(networks, Tokens.padded(SOURCES[1:2]), how, NOISE, on_step=lambda step, _: seen.append(step))
+    networks, options, seen = made(5), DecodingOptions("energy", 500, adaptive=True), []
+    search(networks, Tokens.padded(SOURCES[1:2]), options, NOISE, on_step=lambda step, _: seen.append(step))
     assert 3 < seen[-1] < 100
 
 
 def test_what_is_read_is_what_was_decoded_put_in_order(networks: Networks) -> None:
     source, seen = Tokens.padded(SOURCES), set()
     for remove in REMOVE_REPEATS:
-        how = How("prior", samples=3, rerank="teacher", remove_repeats=remove)
-        found = search(networks, source, how, NOISE)
+        options = DecodingOptions("prior", samples=3, rerank="teacher", remove_repeats=remove)
+        found = search(networks, source, options, NOISE)
         read = rows(found.readable)
         assert read == rows(readable(found.decoded, remove, networks.pieces, source))
         seen.add(str(read))
@@ -369,10 +373,10 @@ def test_what_is_read_is_what_was_decoded_put_in_order(networks: Networks) -> No
 # Which one is kept.
 
 
-def scores(networks: Networks, how: How) -> tuple[Candidates, list[Tensor]]:
+def scores(networks: Networks, options: DecodingOptions) -> tuple[Candidates, list[Tensor]]:
     """What a search found, and the latents it decoded."""
     seen: list[Tensor] = []
-    found = search(networks, Tokens.padded(SOURCES), how, NOISE, on_step=lambda _, z: seen.append(z))
+    found = search(networks, Tokens.padded(SOURCES), options, NOISE, on_step=lambda _, z: seen.append(z))
     return found, [z[: len(ids)] for z, ids in zip(seen[-1], rows(found.decoded), strict=True)]
 
 
@@ -384,14 +388,14 @@ def log_softmax_at(logits: Tensor, ids: list[int]) -> Tensor:
 def decoder_by_hand(model: LatentModel, sentence: list[int], ids: list[int], z: Tensor) -> Tensor:
     """log p(y|z,x)."""
     layout = Layout.of_lengths(torch.tensor([len(ids)]), len(ids))
-    memory = model.decoder_stack.remember(encoded(model, sentence))
+    memory = model.decoder_stack.project_kv(encoded(model, sentence))
     return log_softmax_at(model.logits(model.decode(z[None], layout, memory)), ids)
 
 
 @torch.no_grad()
 def gaussians_by_hand(model: LatentModel, sentence: list[int], ids: list[int]) -> tuple[Normal, Normal]:
     prior = prior_by_hand(model, sentence, len(ids))
-    memory = model.posterior_stack.remember(encoded(model, sentence))
+    memory = model.posterior_stack.project_kv(encoded(model, sentence))
     posterior = model.posterior(Tokens.padded([ids]), memory)
     return Normal(prior.mean[0], prior.std[0]), Normal(posterior.mean[0], posterior.std[0])
 
@@ -413,19 +417,19 @@ SEARCH = {"method": "score", "steps": 1, "lengths": 2, "samples": 2}
 @torch.no_grad()
 @pytest.mark.parametrize("remove", REMOVE_REPEATS)
 def test_the_teacher_judges_what_is_read_over_its_length(networks: Networks, remove: RemoveRepeats) -> None:
-    found, _ = scores(networks, How(**SEARCH, rerank="teacher", remove_repeats=remove))
+    found, _ = scores(networks, DecodingOptions(**SEARCH, rerank="teacher", remove_repeats=remove))
     teacher = networks.teacher
     assert teacher is not None
     expected = []
     for row, ids in enumerate(rows(found.readable)):
-        memory = teacher.decoder_stack.remember(encoded(teacher, SOURCES[row // 4]))
+        memory = teacher.decoder_stack.project_kv(encoded(teacher, SOURCES[row // 4]))
         assert ids[-1] == EOS
         expected.append(log_softmax_at(teacher.logits(teacher.states(Tokens.padded([ids]), memory)), ids) / len(ids))
     close(found.score.flatten(), torch.stack(expected))
 
 
 def test_the_decoder_judges_what_it_decoded_at_the_latent_it_was_decoded_from(networks: Networks) -> None:
-    found, latents = scores(networks, How(**SEARCH, rerank="decoder"))
+    found, latents = scores(networks, DecodingOptions(**SEARCH, rerank="decoder"))
     expected = [
         decoder_by_hand(latent(networks), SOURCES[row // 4], ids, z) / len(ids)
         for row, (ids, z) in enumerate(zip(rows(found.decoded), latents, strict=True))
@@ -434,7 +438,7 @@ def test_the_decoder_judges_what_it_decoded_at_the_latent_it_was_decoded_from(ne
 
 
 def test_the_elbo_is_taken_at_the_mean_of_the_posterior(networks: Networks) -> None:
-    found, _ = scores(networks, How(**SEARCH, rerank="elbo"))
+    found, _ = scores(networks, DecodingOptions(**SEARCH, rerank="elbo"))
     expected = []
     for row, ids in enumerate(rows(found.decoded)):
         prior, posterior = gaussians_by_hand(latent(networks), SOURCES[row // 4], ids)
@@ -444,7 +448,7 @@ def test_the_elbo_is_taken_at_the_mean_of_the_posterior(networks: Networks) -> N
 
 
 def test_the_marginal_is_the_mean_weight_of_samples_of_the_posterior(networks: Networks) -> None:
-    found, _ = scores(networks, How(**SEARCH, rerank="marginal"))
+    found, _ = scores(networks, DecodingOptions(**SEARCH, rerank="marginal"))
     expected = [
         marginal_by_hand(latent(networks), SOURCES[row // 4], ids, NOISE) / len(ids)
         for row, ids in enumerate(rows(found.decoded))
@@ -454,7 +458,7 @@ def test_the_marginal_is_the_mean_weight_of_samples_of_the_posterior(networks: N
 
 @pytest.mark.parametrize("rerank", RERANKS[1:])
 def test_the_highest_score_wins(networks: Networks, rerank: str) -> None:
-    found, _ = scores(networks, How(**SEARCH, rerank=rerank))
+    found, _ = scores(networks, DecodingOptions(**SEARCH, rerank=rerank))
     assert found.score.shape == (len(SOURCES), 4)
     assert found.best.tolist() == [row.index(max(row)) for row in found.score.tolist()]
     assert any(found.best.tolist())
@@ -463,12 +467,12 @@ def test_the_highest_score_wins(networks: Networks, rerank: str) -> None:
 
 @pytest.mark.parametrize("rerank", RERANKS[1:])
 def test_what_says_nothing_is_kept_only_where_all_say_nothing(networks: Networks, rerank: str) -> None:
-    how = How(**SEARCH, rerank=rerank)
-    found, _ = scores(networks, how)
+    options = DecodingOptions(**SEARCH, rerank=rerank)
+    found, _ = scores(networks, options)
     first = [rows(found.readable)[4 * number + best] for number, best in enumerate(found.best.tolist())]
     blank = torch.arange(VOCABULARY) < 4
     blank[first[0]] = True  # as if the first sentence's best candidate had no letter
-    again, _ = scores(replace(networks, pieces=replace(networks.pieces, blank=blank)), how)
+    again, _ = scores(replace(networks, pieces=replace(networks.pieces, blank=blank)), options)
     assert torch.equal(again.score, found.score)
     says = [not set(row) <= set(torch.nonzero(blank).flatten().tolist()) for row in rows(found.readable)]
     assert False in says[:4]
@@ -487,42 +491,46 @@ def test_batches_side_by_side_are_what_they_are_one_after_another(
 ) -> None:
     monkeypatch.setattr(engine_module, "CPU_BATCH_TOKENS", 8)
     monkeypatch.setattr(engine_module, "BATCH_TOKENS", 24)
-    how, some = How(method), SOURCES * 4
+    options, some = DecodingOptions(method), SOURCES * 4
     threads: set[int] = set()
     together = threading.Barrier(3)
 
-    def go_on() -> None:
+    def check_cancelled() -> None:
         if threading.get_ident() not in threads:
             threads.add(threading.get_ident())
             together.wait(timeout=30)  # three are at work at the same time
 
-    found = Engine(networks, graphed=False, workers=3).best(some, how, go_on)
+    found = Engine(networks, graphed=False, workers=3).best(some, options, check_cancelled)
     assert len(threads) == 3
     assert threading.get_ident() not in threads
-    assert [one.readable for one in found] == [one.readable for one in Engine(networks, graphed=False).best(some, how)]
+    assert [one.readable for one in found] == [
+        one.readable for one in Engine(networks, graphed=False).best(some, options)
+    ]
 
     def stop() -> None:
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        Engine(networks, graphed=False, workers=3).best(some, how, stop)
+        Engine(networks, graphed=False, workers=3).best(some, options, stop)
 
 
-def candidates(networks: Networks, how: How, sentences: Sequence[list[int]] = SOURCES) -> list[list[list[int]]]:
-    return [[one.decoded for one in found] for found, _ in Engine(networks, graphed=False).all(sentences, how)]
+def candidates(
+    networks: Networks, options: DecodingOptions, sentences: Sequence[list[int]] = SOURCES
+) -> list[list[list[int]]]:
+    return [[one.decoded for one in found] for found, _ in Engine(networks, graphed=False).all(sentences, options)]
 
 
 @pytest.mark.parametrize("rerank", RERANKS[1:])
 def test_a_seed_names_the_same_candidates_for_any_batch(
     networks: Networks, rerank: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    how, other = (How("score", 1, lengths=2, samples=4, rerank=rerank, seed=seed) for seed in (5, 6))
-    expected = candidates(networks, how)
+    options, other = (DecodingOptions("score", 1, lengths=2, samples=4, rerank=rerank, seed=seed) for seed in (5, 6))
+    expected = candidates(networks, options)
     for tokens in (1, 100, 200):
         monkeypatch.setattr(engine_module, "CPU_BATCH_TOKENS", tokens)
-        assert candidates(networks, how) == expected
-    assert [candidates(networks, how, [sentence])[0] for sentence in SOURCES] == expected
-    assert candidates(networks, how, SOURCES[::-1]) == expected[::-1]
+        assert candidates(networks, options) == expected
+    assert [candidates(networks, options, [sentence])[0] for sentence in SOURCES] == expected
+    assert candidates(networks, options, SOURCES[::-1]) == expected[::-1]
     different = candidates(networks, other)
     means = [[one[0], one[4]] for one in expected]
     assert [[one[0], one[4]] for one in different] == means  # these are not drawn
@@ -530,16 +538,18 @@ def test_a_seed_names_the_same_candidates_for_any_batch(
 
 
 def test_more_samples_leave_those_that_were_there(networks: Networks) -> None:
-    few, many = (candidates(networks, How("score", 1, samples=n, rerank="decoder")) for n in (3, 7))
+    few, many = (candidates(networks, DecodingOptions("score", 1, samples=n, rerank="decoder")) for n in (3, 7))
     assert [one[:3] for one in many] == few
 
 
 def test_a_marginal_takes_as_many_latents_however_many_are_tried(networks: Networks) -> None:
     for samples in (2, MARGINAL_SAMPLES + 4):
-        how = How("prior", samples=samples, rerank="marginal")
-        ((found, _),) = Engine(networks, graphed=False).all(SOURCES[:1], how)
+        options = DecodingOptions("prior", samples=samples, rerank="marginal")
+        ((found, _),) = Engine(networks, graphed=False).all(SOURCES[:1], options)
         raw = rows(
-            search(networks, Tokens.padded(SOURCES[:1]), how, Engine(networks, graphed=False).noise(how)).decoded
+            search(
+                networks, Tokens.padded(SOURCES[:1]), options, Engine(networks, graphed=False).noise(options)
+            ).decoded
         )
         for one, ids in zip(found, raw, strict=True):
             expected = float(marginal_by_hand(latent(networks), SOURCES[0], ids, NOISE)) / len(ids)
@@ -547,25 +557,25 @@ def test_a_marginal_takes_as_many_latents_however_many_are_tried(networks: Netwo
 
 
 def test_the_engine_lists_what_the_search_found(networks: Networks) -> None:
-    how = How(**SEARCH, rerank="teacher")
-    found, engine = search(networks, Tokens.padded(SOURCES), how, NOISE), Engine(networks, graphed=False)
+    options = DecodingOptions(**SEARCH, rerank="teacher")
+    found, engine = search(networks, Tokens.padded(SOURCES), options, NOISE), Engine(networks, graphed=False)
     decoded, read = rows(found.decoded), rows(found.readable)
-    listed = engine.all(SOURCES, how)
+    listed = engine.all(SOURCES, options)
     for number, (some, best) in enumerate(listed):
-        assert len(some) == how.candidates
+        assert len(some) == options.candidates
         assert best == int(found.best[number])
         for place, one in enumerate(some):
             assert one.decoded == without_special(decoded[4 * number + place])
             assert one.readable == read[4 * number + place][:-1]
             assert one.score == pytest.approx(float(found.score[number, place]), abs=1e-9)
-    assert [one.readable for one in engine.best(SOURCES, how)] == [some[best].readable for some, best in listed]
-    assert engine.all([], how) == []
+    assert [one.readable for one in engine.best(SOURCES, options)] == [some[best].readable for some, best in listed]
+    assert engine.all([], options) == []
 
 
 def test_the_teacher_translates_by_beam_search(networks: Networks) -> None:
     assert networks.teacher is not None
     for beam in (1, 3):
-        listed = Engine(networks, graphed=False).all(SOURCES, How("teacher", beam=beam))
+        listed = Engine(networks, graphed=False).all(SOURCES, DecodingOptions("teacher", beam=beam))
         for sentence, (some, best) in zip(SOURCES, listed, strict=True):
             (expected,) = beam_search(networks.teacher, Tokens.padded([sentence]), BeamConfig(beam=beam))
             assert best == 0

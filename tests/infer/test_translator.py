@@ -22,14 +22,14 @@ from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.errors import UserError
 from latentmt.infer.engine import Engine
-from latentmt.infer.found import Candidate
-from latentmt.infer.how import How
 from latentmt.infer.postprocess import without_special
+from latentmt.infer.results import Candidate
 from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import Memory
+from latentmt.options import DecodingOptions
 
 LONGEST = 64  # what a translator takes unless its bundle says otherwise
 
@@ -111,11 +111,11 @@ def test_the_teacher_translates_one_sentence_at_a_time_too(translator: Translato
 
 
 def test_the_pieces_of_a_text_are_those_of_its_sentences(translator: Translator) -> None:
-    how = translator.how(method="prior")
-    first, second, both = translator.translations(["Ein Satz.", "Noch einer!", "Ein Satz. Noch einer!"], how)
+    options = translator.options(method="prior")
+    first, second, both = translator.translations(["Ein Satz.", "Noch einer!", "Ein Satz. Noch einer!"], options)
     assert both.ids == first.ids + second.ids
     assert first.ids != second.ids
-    raw = translator.translations(["Ein Satz."], translator.how(method="prior", remove_repeats="none"))[0]
+    raw = translator.translations(["Ein Satz."], translator.options(method="prior", remove_repeats="none"))[0]
     assert raw.ids == first.ids
     assert raw.text == plain(translator.tokenizer.decode([first.ids])[0]) != first.text
 
@@ -128,7 +128,7 @@ def test_nothing_to_translate_is_left_as_it_is(translator: Translator, given_to_
     assert translator.translate(" \u200b\x00 ") == "  "  # white space, and two characters that nobody sees
     assert translator.translate("Ein Satz. \u200b\u200b") == "Ein Satz."
     assert given_to_engine == translator.tokenizer.encode(["Ein Satz."] * 2)
-    assert translator.translations(["", " "], translator.how())[0].ids == []
+    assert translator.translations(["", " "], translator.options())[0].ids == []
 
 
 def test_both_sides_are_written_by_their_rules(translator: Translator) -> None:
@@ -230,7 +230,7 @@ def test_halves_of_characters_are_joined_or_replaced(translator: Translator) -> 
     broken = ["Ein \ud83d Satz.", "\udc80", "Ein Satz. \udfff\ud800 Noch einer.", "Ein \ud83d\ude00 Satz."]
     whole = ["Ein \ufffd Satz.", "\ufffd", "Ein Satz. \ufffd\ufffd Noch einer.", "Ein \U0001f600 Satz."]
     assert translator.translate(broken) == translator.translate(whole)
-    translator.candidates(broken, translator.how())
+    translator.candidates(broken, translator.options())
     translator.trace(broken[0])
 
 
@@ -245,8 +245,8 @@ def test_control_characters_are_never_emitted(translator: Translator) -> None:
         latent.embedding.weight[ids] *= 20 / latent.embedding.weight[ids].norm(dim=1, keepdim=True)
     forced = Translator(tokenizer, translator.rules, latent=latent)
     texts = ["Ein Satz steht hier.", "Wir haben 1100 Bücher gelesen!", "Noch einer, und noch einer.", "Dort."]
-    how = forced.how(method="prior", samples=4, rerank="decoder")
-    found = [one for some in forced.candidates(texts, how) for one in some]
+    options = forced.options(method="prior", samples=4, rerank="decoder")
+    found = [one for some in forced.candidates(texts, options) for one in some]
     raw = tokenizer.decode([one.ids for one in found])
     assert set("\n\r\taei") <= set("".join(raw))
     for one, decoded in zip(found, raw, strict=True):
@@ -273,7 +273,7 @@ def test_what_is_spelt_in_bytes_is_put_in_order(
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_choice_that_does_not_exist_is_named(translator: Translator) -> None:
-    for call in (translator.how, lambda **choices: translator.translate("Ein Satz.", **choices)):
+    for call in (translator.options, lambda **choices: translator.translate("Ein Satz.", **choices)):
         with pytest.raises(UserError, match=r"unknown choice stepz \(did you mean steps\?\)"):
             call(stepz=1)
     with pytest.raises(UserError, match=r"unknown choice stepz \(did you mean steps\?\)"):
@@ -287,24 +287,24 @@ def test_a_choice_that_does_not_exist_is_named(translator: Translator) -> None:
 def test_what_this_translator_cannot_do_is_refused(translator: Translator) -> None:
     rest = (translator.tokenizer, translator.rules)
     assert translator.methods == ["prior", "delta", "score", "energy", "teacher"]
-    assert translator.how().method == "score"
-    assert translator.how(rerank="teacher").rerank == "teacher"
+    assert translator.options().method == "score"
+    assert translator.options(rerank="teacher").rerank == "teacher"
 
     latent = Translator(*rest, latent=translator.latent, fields={"energy": translator.fields["energy"]})
     assert latent.methods == ["prior", "delta", "energy"]
-    assert latent.how(steps=3) == How("energy", 3)
+    assert latent.options(steps=3) == DecodingOptions("energy", 3)
     with pytest.raises(UserError, match="method score: this model has only prior, delta, energy"):
         latent.translate("Ein Satz.", method="score")
     with pytest.raises(UserError, match="rerank teacher: this model has no teacher; decoder, elbo and marginal need"):
-        latent.how(samples=2, rerank="teacher")
+        latent.options(samples=2, rerank="teacher")
 
     teacher = Translator(*rest, teacher=translator.teacher)
     assert teacher.methods == ["teacher"]
-    assert teacher.how() == How("teacher")
+    assert teacher.options() == DecodingOptions("teacher")
     assert teacher.translate("Ein Satz.") == translator.translate("Ein Satz.", method="teacher")
     for method in ("prior", "delta", "score", "energy"):
         with pytest.raises(UserError, match=f"method {method}: this model has only teacher"):
-            teacher.how(method=method)
+            teacher.options(method=method)
     for one in (teacher, translator):
         with pytest.raises(UserError, match="no refinement steps in what the teacher does"):
             one.trace("Ein Satz.", method="teacher")
@@ -360,11 +360,11 @@ def test_threads_do_not_disturb_each_other(translator: Translator, choices: dict
 @pytest.mark.parametrize("rerank", ["teacher", "decoder", "elbo", "marginal"])
 def test_what_is_kept_is_one_of_the_candidates(translator: Translator, rerank: str) -> None:
     texts = ["Ein Satz.", "Noch einer!", "Wir haben 1100 Bücher gelesen und noch eins.", "Dort"]
-    how = translator.how(method="score", lengths=3, samples=4, rerank=rerank)
-    found = translator.candidates(texts, how)
-    assert [len(some) for some in found] == [how.candidates] * len(texts)
-    listed = translator.engine.all(translator.tokenizer.encode(texts), how)
-    kept = translator.translations(texts, how)
+    options = translator.options(method="score", lengths=3, samples=4, rerank=rerank)
+    found = translator.candidates(texts, options)
+    assert [len(some) for some in found] == [options.candidates] * len(texts)
+    listed = translator.engine.all(translator.tokenizer.encode(texts), options)
+    kept = translator.translations(texts, options)
     for some, (_, best), one in zip(found, listed, kept, strict=True):
         assert some[best] == one
         assert len({candidate.text for candidate in some}) > 2
@@ -372,18 +372,18 @@ def test_what_is_kept_is_one_of_the_candidates(translator: Translator, rerank: s
 
 
 def test_candidates_are_those_of_the_first_sentence_and_none_of_nothing(translator: Translator) -> None:
-    how = translator.how(**SEARCH)
-    nothing, first, blank, several = translator.candidates(["", "Ein Satz.", "\n", "Ein Satz. Noch einer!"], how)
+    options = translator.options(**SEARCH)
+    nothing, first, blank, several = translator.candidates(["", "Ein Satz.", "\n", "Ein Satz. Noch einer!"], options)
     assert nothing == blank == []
     assert first == several
-    assert len(first) == how.candidates
-    assert translator.candidates([], how) == []
+    assert len(first) == options.candidates
+    assert translator.candidates([], options) == []
 
 
 def memory_of(model: LatentModel, source: list[int]) -> tuple[Memory, Memory]:
     """What prior and decoder attend to."""
     encoded = model.encode(Tokens.padded([source]))
-    return model.prior_stack.remember(encoded), model.decoder_stack.remember(encoded)
+    return model.prior_stack.project_kv(encoded), model.decoder_stack.project_kv(encoded)
 
 
 @torch.no_grad()
@@ -402,17 +402,17 @@ def memory_of(model: LatentModel, source: list[int]) -> tuple[Memory, Memory]:
 def test_a_trace_is_what_happened(translator: Translator, choices: dict[str, Any]) -> None:
     model, text = translator.latent, "Wir haben 1100 Bücher gelesen. Noch einer!"
     assert model is not None
-    sentences, how = ["Wir haben 1100 Bücher gelesen.", "Noch einer!"], translator.how(**choices)
+    sentences, options = ["Wir haben 1100 Bücher gelesen.", "Noch einer!"], translator.options(**choices)
     traces = translator.trace(text, **choices)
-    kept = translator.translations(sentences, how)
+    kept = translator.translations(sentences, options)
     for trace, one, ids in zip(traces, kept, translator.tokenizer.encode(sentences), strict=True):
         assert trace.source == ids
-        assert [step.number for step in trace.steps] == list(range(how.steps + 1 if how.moves else 1))
+        assert [step.number for step in trace.steps] == list(range(options.steps + 1 if options.refines else 1))
         assert without_special(trace.steps[-1].ids) == one.ids == trace.candidates[trace.best].decoded
         assert plain(translator.tokenizer.decode([trace.candidates[trace.best].readable])[0]) == one.text
-        assert (trace.candidates, trace.best) == translator.engine.all([ids], how)[0]
-        assert len(trace.candidates) == how.candidates
-        assert trace.best == max(range(how.candidates), key=lambda n, of=trace.candidates: of[n].score)
+        assert (trace.candidates, trace.best) == translator.engine.all([ids], options)[0]
+        assert len(trace.candidates) == options.candidates
+        assert trace.best == max(range(options.candidates), key=lambda n, of=trace.candidates: of[n].score)
         for_prior, for_decoder = memory_of(model, ids)
         length = len(trace.steps[0].z)
         layout = Layout.of_lengths(torch.tensor([length]), length)
@@ -422,13 +422,13 @@ def test_a_trace_is_what_happened(translator: Translator, choices: dict[str, Any
             assert step.ids == scores.argmax(-1).tolist()
             assert step.log_probs == pytest.approx(scores.max(-1).values.tolist(), abs=1e-9)
             assert max(step.log_probs) <= 0
-        sample = trace.best % how.samples
-        noise = translator.engine.noise(how)[sample, :length] if sample else torch.zeros(length, DIM)
+        sample = trace.best % options.samples
+        noise = translator.engine.noise(options)[sample, :length] if sample else torch.zeros(length, DIM)
         prior = model.prior(layout, for_prior)
         start = torch.tensor([trace.steps[0].z], dtype=torch.float64)
         torch.testing.assert_close(start, prior.mean + prior.std * noise, rtol=0, atol=1e-9)
-    if how.candidates > 1:
-        assert any(trace.best % how.samples for trace in traces)
+    if options.candidates > 1:
+        assert any(trace.best % options.samples for trace in traces)
 
 
 def test_a_step_of_a_trace_is_a_translation_with_fewer_steps(translator: Translator) -> None:
@@ -436,7 +436,7 @@ def test_a_step_of_a_trace_is_a_translation_with_fewer_steps(translator: Transla
     for method in ("delta", "score", "energy"):
         (trace,) = translator.trace(text, method=method, steps=4)
         for step in trace.steps:
-            (one,) = translator.translations([text], translator.how(method=method, steps=step.number))
+            (one,) = translator.translations([text], translator.options(method=method, steps=step.number))
             assert without_special(step.ids) == one.ids
         assert len({tuple(step.ids) for step in trace.steps}) > 2
 

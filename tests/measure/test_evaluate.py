@@ -24,7 +24,6 @@ from latentmt.cli import app
 from latentmt.data.normalise import TextRules
 from latentmt.errors import UserError
 from latentmt.files import sha256
-from latentmt.infer.how import How
 from latentmt.infer.translator import Translation, Translator
 from latentmt.measure import evaluate as module
 from latentmt.measure.evaluate import EvalSet, Wanted, evaluate, show_evaluation, ways_of
@@ -34,6 +33,7 @@ from latentmt.measure.quality import measure
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LENGTH_LIMIT, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.options import DecodingOptions
 
 TEACHER = TeacherConfig(**SIZE, encoder_layers=1)
 SEARCH: dict[str, Any] = {"lengths": 2, "samples": 2, "rerank": "decoder"}
@@ -83,7 +83,7 @@ def texts(work: Path) -> EvalSet:
 
 
 def names(translator: Translator, **wanted: Any) -> list[str]:
-    return [str(how) for how in ways_of(translator, Wanted(**wanted))]
+    return [str(options) for options in ways_of(translator, Wanted(**wanted))]
 
 
 def test_which_ways_there_are(translator: Translator) -> None:
@@ -92,7 +92,7 @@ def test_which_ways_there_are(translator: Translator) -> None:
     assert names(translator, methods=["score"]) == ["score-1", "score-4"]
     assert names(translator, methods=["score", "prior"], steps=[2]) == ["score-2", "L=0"]
     assert names(translator, methods=["delta", "prior"], steps=[0, 3, 3]) == ["L=0", "delta-3"]
-    assert ways_of(translator, Wanted(steps=[0]))[0] == How(method="prior", steps=0)
+    assert ways_of(translator, Wanted(steps=[0]))[0] == DecodingOptions(method="prior", steps=0)
     assert names(translator, methods=["delta", "prior"], length_bias=0.1) == [
         "delta-1 length +10%",
         "delta-4 length +10%",
@@ -107,7 +107,7 @@ def test_several_candidates_are_one_way_more_for_each_method(translator: Transla
         *("teacher beam 1", "teacher beam 4"),
     ]
     search = ways_of(translator, Wanted(methods=["score"], seed=3, length_bias=0.1, **SEARCH))[-1]
-    assert search == How(method="score", steps=1, seed=3, length_bias=0.1, **SEARCH)
+    assert search == DecodingOptions(method="score", steps=1, seed=3, length_bias=0.1, **SEARCH)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_all_it_takes_to_repeat_a_number(translator: Translator, texts: EvalSet,
     wanted = Wanted(seed=2, oracle=True, **SEARCH)
     tree = evaluate(translator, texts, wanted).tree()
     results = tree["results"]
-    ways = {str(how): how for how in ways_of(translator, wanted)}
+    ways = {str(options): options for options in ways_of(translator, wanted)}
     assert set(results) == {*ways, "delta-1 2×2 by oracle", "score-1 2×2 by oracle"}
     files = [work / name for name in ("test.de", "test.british.en", "test.american.en")]
-    for name, how in ways.items():
-        done = translator.translations(texts.sources, how)
+    for name, options in ways.items():
+        done = translator.translations(texts.sources, options)
         quality = measure([one.text for one in done], [one.ids for one in done], texts.references)
         assert results[name] == asdict(quality) | {
-            "how": asdict(how),
+            "options": asdict(options),
             "oracle": None,
             "sentences": 10,
             "files": {str(path): sha256(path) for path in files},
@@ -155,11 +155,11 @@ def test_all_it_takes_to_repeat_a_number(translator: Translator, texts: EvalSet,
             "graphed": False,
             "batch": translator.engine.batch_tokens,
             "versions": {"latentmt": latentmt.__version__, "torch": torch.__version__},
-            "lines_at_once": module.TOGETHER // how.candidates,
+            "lines_at_once": module.TOGETHER // options.candidates,
         }
-        assert How(**results[name]["how"]) == how
+        assert DecodingOptions(**results[name]["options"]) == options
     oracle = results["score-1 2×2 by oracle"]
-    assert oracle["how"] == results["score-1 2×2 by decoder"]["how"]
+    assert oracle["options"] == results["score-1 2×2 by decoder"]["options"]
     assert oracle["oracle"].startswith("nrefs:2|case:mixed|eff:yes|tok:13a|")
     assert tree["comparisons"] == []
     assert json.loads(json.dumps(tree)) == tree
@@ -203,9 +203,9 @@ def test_progress_by_parts_that_change_nothing(
     parts: list[int] = []
     translations = translator.translations
 
-    def counted(part: Sequence[str], how: How) -> list[Translation]:
+    def counted(part: Sequence[str], options: DecodingOptions) -> list[Translation]:
         parts.append(len(part))
-        return translations(part, how)
+        return translations(part, options)
 
     monkeypatch.setattr(translator, "translations", counted)
     by_parts = evaluate(translator, texts, wanted)
@@ -255,10 +255,10 @@ def test_the_oracles_row(translator: Translator, texts: EvalSet, monkeypatch: py
     """It is made of candidates where they are better, and of what was kept elsewhere."""
     right, other = texts.references
 
-    def translations(part: Sequence[str], how: How) -> list[Translation]:
+    def translations(part: Sequence[str], options: DecodingOptions) -> list[Translation]:
         return [Translation("" if not text else "something else", [7, 7]) for text in part]
 
-    def candidates(part: Sequence[str], how: How) -> list[list[Translation]]:
+    def candidates(part: Sequence[str], options: DecodingOptions) -> list[list[Translation]]:
         places = [texts.sources.index(text) for text in part]
         tries = [["quite wrong", right[i] if i % 2 else "wrong", other[i]] for i in places]
         return [[Translation(text, [5, 6]) for text in each] for each in tries]
@@ -282,7 +282,7 @@ def test_a_searched_row_is_never_above_its_oracle(translator: Translator, texts:
     sizes = [len(ids) for ids in translator.tokenizer.encode(texts.sources)]
     single = [i for i in range(10) if i not in (3, 5) and sizes[i] <= 64]  # what is translated as one sentence
     assert len(single) > 5
-    found = translator.candidates([texts.sources[i] for i in single], rows["score-1 2×2 by oracle"].how)
+    found = translator.candidates([texts.sources[i] for i in single], rows["score-1 2×2 by oracle"].options)
     for i, each in zip(single, found, strict=True):
         assert rows["score-1 2×2 by oracle"].texts[i] in {one.text for one in each}
 
@@ -352,7 +352,7 @@ def test_the_command(work: Path, tmp_path: Path) -> None:
     names = ("delta-2", "delta-1", "delta-2 2×2 by teacher", "delta-2 2×2 by oracle", "L=0")
     assert list(tree["results"]) == [f"{name} length +10%" for name in names]
     searched = tree["results"]["delta-2 2×2 by teacher length +10%"]
-    assert searched["how"] | {"seed": 5, "length_bias": 0.1, "lengths": 2, "samples": 2} == searched["how"]
+    assert searched["options"] | {"seed": 5, "length_bias": 0.1, "lengths": 2, "samples": 2} == searched["options"]
     assert searched["bleu"]["signature"].startswith("nrefs:2|")
     assert set(searched["models"]) == {"latent", "teacher"}
     assert len(searched["files"]) == 3

@@ -23,7 +23,6 @@ from latentmt.data.corpus import Corpus
 from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
-from latentmt.infer.how import How
 from latentmt.infer.refine import delta_field, net_field, refine
 from latentmt.infer.translator import Translator
 from latentmt.measure import health as module
@@ -32,6 +31,7 @@ from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
 from latentmt.models.latent import LENGTH_LIMIT, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.gaussian import STD_FLOOR
+from latentmt.options import DecodingOptions
 
 STD = F.softplus(torch.zeros(())).item() + STD_FLOOR
 """Of every Gaussian that a head with no weights reads off."""
@@ -157,9 +157,9 @@ def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNet | Energ
     for source_ids, target_ids in pairs(corpus):
         target, source = Tokens.padded([target_ids]), latent.encode(Tokens.padded([source_ids]))
         layout = target.layout
-        prior = latent.prior(layout, latent.prior_stack.remember(source))
-        posterior = latent.posterior(target, latent.posterior_stack.remember(source))
-        states = latent.decode(posterior.mean, layout, latent.decoder_stack.remember(source))
+        prior = latent.prior(layout, latent.prior_stack.project_kv(source))
+        posterior = latent.posterior(target, latent.posterior_stack.project_kv(source))
+        states = latent.decode(posterior.mean, layout, latent.decoder_stack.project_kv(source))
         moved = refine(prior.mean, delta_field(latent, source, layout), module.DELTA_STEPS) - prior.mean
         entries = torch.distributions.kl_divergence(
             torch.distributions.Normal(posterior.mean, posterior.std), torch.distributions.Normal(prior.mean, prior.std)
@@ -216,7 +216,7 @@ def test_a_distilled_model_is_judged_by_its_teachers_targets(latent: LatentModel
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size).eval()
     translator = Translator(corpus.tokenizer, corpus.manifest.rules, teacher=teacher)
     sources = [source for source, _ in pairs(corpus)]
-    done = translator.engine.best(sources, How("teacher", beam=4))
+    done = translator.engine.best(sources, DecodingOptions("teacher", beam=4))
     predicted = sum(len(source) + 1 for source, _ in pairs(corpus))
     check = checked(latent, corpus, distilled=True, teacher=teacher)[LENGTH]
     assert check.value == pytest.approx(predicted / sum(len(one.decoded) + 1 for one in done))

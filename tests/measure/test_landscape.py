@@ -37,9 +37,9 @@ def test_every_point_is_what_the_networks_say(translator: Translator) -> None:
     assert model is not None
     target = Tokens.padded(translator.tokenizer.encode([REFERENCE]))
     encoded = model.encode(Tokens.padded(translator.sentences(SOURCE)))
-    layout, decoder = target.layout, model.decoder_stack.remember(encoded)
-    prior = model.prior(layout, model.prior_stack.remember(encoded)).mean
-    posterior = model.posterior(target, model.posterior_stack.remember(encoded)).mean
+    layout, decoder = target.layout, model.decoder_stack.project_kv(encoded)
+    prior = model.prior(layout, model.prior_stack.project_kv(encoded)).mean
+    posterior = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
     score = net_field(translator.fields["score"], encoded, layout)
     assert len(found.panels) == target.ids.shape[1] - 1
     for place, panel in enumerate(found.panels):

@@ -24,7 +24,6 @@ from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import EOS, Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
 from latentmt.infer.engine import Engine
-from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.measure import latency
 from latentmt.measure.evaluate import Wanted
@@ -44,6 +43,7 @@ from latentmt.measure.timing import (
 from latentmt.models.fields import FieldConfig
 from latentmt.models.latent import LENGTH_LIMIT, LatentConfig
 from latentmt.models.teacher import TeacherConfig
+from latentmt.options import DecodingOptions
 
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2}
 COMMON: dict[str, Any] = {"languages": ("de", "en"), "rules": (TextRules(), TextRules())}
@@ -105,24 +105,24 @@ def test_where_a_teacher_overtakes(teacher: dict[int, float], other: dict[int, f
     assert overtakes(teacher, other) == batch
 
 
-def speed(how: How, rates: dict[int, float], form: Form = "eager") -> Speed:
-    name = f"{how}{'' if form == 'eager' else f', {form}'}"
+def speed(options: DecodingOptions, rates: dict[int, float], form: Form = "eager") -> Speed:
+    name = f"{options}{'' if form == 'eager' else f', {form}'}"
     timing = summary([1.0], [1], [1.0])
-    return Speed(name, how, form, timing, None, [Rate(batch, rate) for batch, rate in rates.items()])
+    return Speed(name, options, form, timing, None, [Rate(batch, rate) for batch, rate in rates.items()])
 
 
 def test_teachers_are_held_against_the_default_way_in_the_same_form() -> None:
-    greedy, beam = How("teacher", beam=1), How("teacher", beam=4)
-    search = How("score", 1, lengths=2, rerank="decoder")
+    greedy, beam = DecodingOptions("teacher", beam=1), DecodingOptions("teacher", beam=4)
+    search = DecodingOptions("score", 1, lengths=2, rerank="decoder")
     speeds = [
-        speed(How("prior", 0), {1: 999.0, 2: 999.0}),
-        speed(How("delta", 1), {1: 1.0, 2: 1.0}),
-        speed(How("score", 4), {1: 2.0, 2: 2.0}),
-        speed(How("score", 1), {1: 8.0, 2: 9.0}),
+        speed(DecodingOptions("prior", 0), {1: 999.0, 2: 999.0}),
+        speed(DecodingOptions("delta", 1), {1: 1.0, 2: 1.0}),
+        speed(DecodingOptions("score", 4), {1: 2.0, 2: 2.0}),
+        speed(DecodingOptions("score", 1), {1: 8.0, 2: 9.0}),
         speed(search, {1: 0.5, 2: 0.5}),
         speed(greedy, {1: 7.0, 2: 10.0}),
         speed(beam, {1: 5.0, 2: 6.0}),
-        speed(How("score", 1), {1: 80.0, 2: 90.0}, form="graphed"),
+        speed(DecodingOptions("score", 1), {1: 80.0, 2: 90.0}, form="graphed"),
         speed(greedy, {1: 81.0, 2: 50.0}, form="graphed"),
     ]
     found = list(crossovers(speeds))
@@ -140,7 +140,12 @@ def test_teachers_are_held_against_the_default_way_in_the_same_form() -> None:
 
 
 def test_what_the_others_are_compared_with() -> None:
-    ways = [How("score", 1), How("prior", 0), How("teacher", beam=1), How("teacher", beam=4)]
+    ways = [
+        DecodingOptions("score", 1),
+        DecodingOptions("prior", 0),
+        DecodingOptions("teacher", beam=1),
+        DecodingOptions("teacher", beam=4),
+    ]
     assert baseline_of(ways) == ways[3]
     assert baseline_of(ways[:3]) == ways[1]
     assert baseline_of(ways[:1]) == ways[0]
@@ -228,7 +233,7 @@ def test_every_way_is_measured(model: Path, tmp_path: Path) -> None:
     assert tree["device"].startswith("cpu (")
     assert tree["models"] == translator.fingerprints
     for speed in tree["results"]:
-        assert set(speed["how"]) == {field.name for field in fields(How)}
+        assert set(speed["options"]) == {field.name for field in fields(DecodingOptions)}
         assert speed["form"] == "eager"
         assert (speed["text"]["count"], speed["model"]["count"]) == (4, 3)
         for timing in (speed["text"], speed["model"]):
@@ -247,16 +252,16 @@ def test_ways_take_turns_on_the_same_sentences(model: Path, monkeypatch: pytest.
     translator, asked = Translator.load(model), []
     best = Engine.best
 
-    def noted(engine: Engine, sentences: Any, how: How, *more: Any) -> Any:
-        asked.append((id(engine), str(how), [len(sentence) for sentence in sentences]))
-        return best(engine, sentences, how, *more)
+    def noted(engine: Engine, sentences: Any, options: DecodingOptions, *more: Any) -> Any:
+        asked.append((id(engine), str(options), [len(sentence) for sentence in sentences]))
+        return best(engine, sentences, options, *more)
 
     monkeypatch.setattr(Engine, "best", noted)
     monkeypatch.setattr(latency, "_TURN", 2)
     source = read_source(translator, model / "source.de", 4)
     ways = choose_ways(translator, Wanted(methods=["prior", "teacher"]), [])
     measure_speed(translator, source, ways, [2])
-    each = [[lengths for _, name, lengths in asked if name == str(how)] for how in ways]
+    each = [[lengths for _, name, lengths in asked if name == str(options)] for options in ways]
     assert each[0] == each[1] == each[2]
     assert len({(engine, name) for engine, name, _ in asked}) == len({engine for engine, _, _ in asked}) == len(ways)
     order = [name for _, name, _ in asked]
@@ -277,7 +282,7 @@ def test_where_searches_are_recorded_both_forms_are_measured(model: Path) -> Non
     names = ["score-1", "teacher beam 1", "teacher beam 4"]
     assert [one.name for one in report.results] == [*names, *(f"{name}, graphed" for name in names)]
     assert [one.form for one in report.results] == ["eager"] * 3 + ["graphed"] * 3
-    assert [one.text.speedup for one in report.results if one.how == ways[2]] == [1.0, 1.0]
+    assert [one.text.speedup for one in report.results if one.options == ways[2]] == [1.0, 1.0]
     assert [(one.teacher, one.against) for one in report.crossovers][2] == (
         "teacher beam 1, graphed",
         "score-1, graphed",
@@ -288,7 +293,7 @@ def test_texts_of_several_sentences_only(model: Path, tmp_path: Path) -> None:
     (tmp_path / "several.de").write_text("Ein Satz. Noch ein Satz.\n")
     translator = Translator.load(model)
     source = read_source(translator, tmp_path / "several.de", 9)
-    report = measure_speed(translator, source, [How("prior", 0)], [1])
+    report = measure_speed(translator, source, [DecodingOptions("prior", 0)], [1])
     assert report.results[0].model is None
     assert (report.baseline, report.results[0].text.speedup, report.crossovers) == ("L=0", 1.0, [])
     shown = io.StringIO()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from latentmt.infer.how import How
 from latentmt.measure.paper import ROWS, TABLE, corpus_for, row_of
+from latentmt.options import DecodingOptions
 
 
 @pytest.mark.parametrize("corpus", TABLE)
@@ -29,9 +29,9 @@ def test_what_the_paper_says_of_them() -> None:
 
 def test_the_row_of_a_way() -> None:
     search = {"lengths": 5, "samples": 5, "rerank": "teacher"}
-    assert row_of(How(method="teacher", beam=4)) == "AR b=4"
-    assert row_of(How(method="score", steps=0)) == row_of(How(method="prior")) == "L=0"
-    assert row_of(How(method="energy", steps=2, length_bias=0.1)) == "energy-2"
-    assert row_of(How(method="delta", steps=1, **search)) == "delta Search"
+    assert row_of(DecodingOptions(method="teacher", beam=4)) == "AR b=4"
+    assert row_of(DecodingOptions(method="score", steps=0)) == row_of(DecodingOptions(method="prior")) == "L=0"
+    assert row_of(DecodingOptions(method="energy", steps=2, length_bias=0.1)) == "energy-2"
+    assert row_of(DecodingOptions(method="delta", steps=1, **search)) == "delta Search"
     assert corpus_for(("ro", "en")) == "WMT'16 Ro→En"
     assert corpus_for(("fr", "it")) == corpus_for(("de", "en")) == "IWSLT'16 De→En"

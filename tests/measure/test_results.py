@@ -9,10 +9,10 @@ from rich.console import Console
 from typer.main import get_command
 
 from latentmt.cli import app
-from latentmt.infer.how import How
 from latentmt.measure.health import Check, show_health
 from latentmt.measure.results import write_result
 from latentmt.measure.samples import CHANGED, Phrase, Sample, show_samples
+from latentmt.options import DecodingOptions
 
 TREE = {"bleu": 27.5, "name": "5×5"}
 
@@ -38,7 +38,7 @@ def test_what_is_shown_keeps_to_it(tmp_path: Path) -> None:
     sample = Sample("quelle", ["ziel"], [Phrase("a", CHANGED)], [Phrase("b", CHANGED)])
     for show in (
         lambda console, path: show_health([Check("KL", 0.7, low=0.5)], console, path),
-        lambda console, path: show_samples([sample], How(), console, path),
+        lambda console, path: show_samples([sample], DecodingOptions(), console, path),
     ):
         pipe, terminal = io.StringIO(), Terminal()
         show(Console(file=terminal, width=80, force_terminal=False), None)

@@ -12,9 +12,9 @@ from rich.console import Console
 from tiny import write_corpus, write_models
 
 from latentmt.errors import UserError
-from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.measure.samples import CHANGED, KEPT, Phrase, Sample, compare, sampled, show_samples, take_samples
+from latentmt.options import DecodingOptions
 
 WORDS = st.lists(st.sampled_from(["im", "Im", "Land", "gibt", "es", "es,", "Ärzte", "–"]), max_size=9)
 
@@ -78,18 +78,18 @@ def test_every_word_is_accounted_for(first: list[str], second: list[str]) -> Non
 def test_the_second_candidate_before_and_after(translator: Translator) -> None:
     sources = ["Anna hat zwei Lampen. Und drei.", "", "Anna hat zwei Lampen.", "Im Theater hängen zehn rote Lampen."]
     references = [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
-    how = sampled(translator, "score", steps=2, seed=3)
-    found = take_samples(translator, sources, references, 5, how)
+    options = sampled(translator, "score", steps=2, seed=3)
+    found = take_samples(translator, sources, references, 5, options)
     assert [sample.source for sample in found] == sources[2:]
     assert [sample.references for sample in found] == [["c", "g"], ["d", "h"]]
     for sample in found:
         draw = {"samples": 2, "rerank": "decoder", "seed": 3}
-        ways = [translator.how(method="score", steps=steps, **draw) for steps in (0, 2)]
+        ways = [translator.options(method="score", steps=steps, **draw) for steps in (0, 2)]
         texts = [translator.candidates([sample.source], way)[0][1].text for way in ways]
         for phrases, text in zip((sample.before, sample.after), texts, strict=True):
             assert " ".join(phrase.text for phrase in phrases) == " ".join(text.split())
         assert sample.before != sample.after
-    assert take_samples(translator, sources, references, 1, how) == found[:1]
+    assert take_samples(translator, sources, references, 1, options) == found[:1]
     assert sampled(translator).method == "score"
 
 
@@ -105,10 +105,10 @@ def test_what_cannot_be_sampled(translator: Translator) -> None:
 def test_colours_on_a_terminal() -> None:
     sample = Sample("quelle [1]", ["ziel"], [Phrase("a", KEPT), Phrase("b", CHANGED), Phrase("c", 1)], [Phrase("c", 1)])
     shown = io.StringIO()
-    show_samples([sample], How(), Console(file=shown, force_terminal=True, width=80))
+    show_samples([sample], DecodingOptions(), Console(file=shown, force_terminal=True, width=80))
     assert "quelle [1]" in shown.getvalue()
     assert "\x1b[9;31mb\x1b[0m" in shown.getvalue()  # struck out
     assert shown.getvalue().count("\x1b[1;34mc\x1b[0m") == 2  # moved: one colour on both sides
     plain = io.StringIO()
-    show_samples([sample], How(), Console(file=plain, width=80))
+    show_samples([sample], DecodingOptions(), Console(file=plain, width=80))
     assert "sampled    a b c\nrefined    c\n" in plain.getvalue()

@@ -12,11 +12,11 @@ from tiny import write_corpus, write_models
 
 from latentmt.data.tokenizer import EOS
 from latentmt.infer.engine import Engine
-from latentmt.infer.how import How
 from latentmt.infer.postprocess import without_special
 from latentmt.infer.trace import targets_along, trace_sentence
 from latentmt.infer.translator import Translator
 from latentmt.measure.tokens import count_tokens, edit_distance, outputs_along
+from latentmt.options import DecodingOptions
 
 IDS = st.lists(st.integers(0, 3), max_size=7)
 
@@ -56,9 +56,9 @@ def test_one_walk_is_all_translations(translator: Translator, sources: list[str]
     sentences = [ids for text in sources for ids in translator.sentences(text)]
     found = outputs_along(translator, sentences, method, steps=(0, 1, 3))  # type: ignore[arg-type]
     for steps, targets in found.items():
-        alone = translator.engine.best(sentences, translator.how(method=method, steps=steps))
+        alone = translator.engine.best(sentences, translator.options(method=method, steps=steps))
         assert [without_special(ids) for ids in targets] == [one.decoded for one in alone]
-    traced = trace_sentence(translator.engine, sentences[2], translator.how(method=method, steps=3))
+    traced = trace_sentence(translator.engine, sentences[2], translator.options(method=method, steps=3))
     assert [found[steps][2] for steps in (0, 1, 3)] == [traced.steps[steps].ids for steps in (0, 1, 3)]
     assert found[0] != found[3]
 
@@ -71,9 +71,13 @@ def test_batches_change_nothing(translator: Translator, sources: list[str], monk
 
 
 def test_what_cannot_be_followed(translator: Translator) -> None:
-    for how in (How(steps=2), How(steps=3, adaptive=True), How(steps=3, samples=2, rerank="decoder")):
+    for options in (
+        DecodingOptions(steps=2),
+        DecodingOptions(steps=3, adaptive=True),
+        DecodingOptions(steps=3, samples=2, rerank="decoder"),
+    ):
         with pytest.raises(ValueError, match="one candidate that makes all of its steps"):
-            targets_along(translator.engine, [[5, EOS]], how, [0, 3])
+            targets_along(translator.engine, [[5, EOS]], options, [0, 3])
 
 
 def test_counts_by_hand(translator: Translator) -> None:

@@ -41,7 +41,7 @@ def encoded(pairs: Pairs) -> Source:
 
 def given(net: ScoreNet | EnergyNet, pairs: Pairs, values: list[Tensor]) -> tuple[Tensor, Layout, Memory]:
     layout = pairs.target.layout
-    return spread(values, layout).nan_to_num(9.0), layout, net.stack.remember(encoded(pairs))
+    return spread(values, layout).nan_to_num(9.0), layout, net.stack.project_kv(encoded(pairs))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -34,18 +34,18 @@ def model() -> LatentModel:
 def outputs(model: LatentModel, pairs: Pairs, z: list[Tensor]) -> list[list[Tensor]]:
     """Everything the model says about each target token: prior, posterior and decoder states."""
     source, layout = model.encode(pairs.source), pairs.target.layout
-    prior = model.prior(layout, model.prior_stack.remember(source))
-    posterior = model.posterior(pairs.target, model.posterior_stack.remember(source))
-    states = model.decode(spread(z, layout).nan_to_num(9.0), layout, model.decoder_stack.remember(source))
+    prior = model.prior(layout, model.prior_stack.project_kv(source))
+    posterior = model.posterior(pairs.target, model.posterior_stack.project_kv(source))
+    states = model.decode(spread(z, layout).nan_to_num(9.0), layout, model.decoder_stack.project_kv(source))
     return [per_sentence(x, layout) for x in (prior.mean, prior.std, posterior.mean, posterior.std, states)]
 
 
 def elbo(model: LatentModel, pairs: Pairs, noise: list[Tensor], sentences: int) -> Tensor:
     source, target, real = model.encode(pairs.source), pairs.target, pairs.target.layout.real
-    prior = model.prior(target.layout, model.prior_stack.remember(source))
-    posterior = model.posterior(target, model.posterior_stack.remember(source))
+    prior = model.prior(target.layout, model.prior_stack.project_kv(source))
+    posterior = model.posterior(target, model.posterior_stack.project_kv(source))
     z = posterior.sample(spread(noise, target.layout).nan_to_num(9.0))
-    states = model.decode(z, target.layout, model.decoder_stack.remember(source))
+    states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))
     tokens = smoothed_cross_entropy(states, model.embedding.weight, target.ids, real, chunk=7)
     kl = free_bits_kl(posterior, prior, real, torch.tensor(1.0, dtype=torch.float64))
     length = length_loss(model.length(source, sentences), pairs.source.layout.segment, pairs.target.layout.segment)
@@ -82,25 +82,25 @@ def test_length_reads_each_sentence_alone(model: LatentModel) -> None:
 def test_memory_made_once_serves_every_step(model: LatentModel) -> None:
     pairs = padded()
     layout, source = pairs.target.layout, model.encode(pairs.source)
-    once = model.decoder_stack.remember(source)
+    once = model.decoder_stack.project_kv(source)
     for seed in (5, 6):
         z = spread(latents(seed), layout).nan_to_num(0.0)
-        fresh = model.decoder_stack.remember(model.encode(pairs.source))
+        fresh = model.decoder_stack.project_kv(model.encode(pairs.source))
         close([model.decode(z, layout, once)], [model.decode(z, layout, fresh)])
 
 
 def test_memory_rows_can_be_chosen(model: LatentModel) -> None:
     source = model.encode(padded().source)
     rows = torch.tensor([4, 0, 4])
-    got = model.prior_stack.remember(source).select(rows)
-    expected = model.prior_stack.remember(Source(source.states[rows], source.segment[rows]))
+    got = model.prior_stack.project_kv(source).select(rows)
+    expected = model.prior_stack.project_kv(Source(source.states[rows], source.segment[rows]))
     close([got.keys_values], [expected.keys_values])
     assert torch.equal(got.segment, expected.segment)
 
 
 def test_candidates_share_the_memory_of_their_source(model: LatentModel) -> None:
     pairs = padded()
-    memory, layout = model.decoder_stack.remember(model.encode(pairs.source)), pairs.target.layout
+    memory, layout = model.decoder_stack.project_kv(model.encode(pairs.source)), pairs.target.layout
     three = Layout(layout.segment.repeat_interleave(3, 0), layout.position.repeat_interleave(3, 0))
     z = torch.randn(*three.segment.shape, LATENT.latent_dim, dtype=torch.float64)
     together = model.decode(z, three, memory)
@@ -116,7 +116,7 @@ def test_only_the_decoder_is_reminded_of_its_input(model: LatentModel) -> None:
 
 def test_decoder_knows_the_place_of_a_token(model: LatentModel) -> None:
     pairs = padded()
-    memory = model.decoder_stack.remember(model.encode(pairs.source))
+    memory = model.decoder_stack.project_kv(model.encode(pairs.source))
     constant = torch.zeros(len(SOURCES), 6, LATENT.latent_dim, dtype=torch.float64)
     states = model.decode(constant, pairs.target.layout, memory)
     assert not torch.allclose(states[3, 0], states[3, 1])
@@ -134,11 +134,11 @@ def test_heads_stay_in_fp32_under_autocast_and_in_bf16_models(model: LatentModel
     model = model.float()
     with torch.autocast("cpu", torch.bfloat16):
         source = model.encode(pairs.source)
-        mixed = model.prior(pairs.target.layout, model.prior_stack.remember(source))
+        mixed = model.prior(pairs.target.layout, model.prior_stack.project_kv(source))
     model = model.bfloat16()
     source = model.encode(pairs.source)
-    low = model.prior(pairs.target.layout, model.prior_stack.remember(source))
-    states = model.decode(low.mean, pairs.target.layout, model.decoder_stack.remember(source))
+    low = model.prior(pairs.target.layout, model.prior_stack.project_kv(source))
+    states = model.decode(low.mean, pairs.target.layout, model.decoder_stack.project_kv(source))
     assert mixed.mean.dtype == mixed.std.dtype == low.mean.dtype == low.std.dtype == torch.float32
     assert model.length(source, 1).dtype == torch.float32
     assert states.dtype == torch.bfloat16

@@ -34,7 +34,7 @@ def seen(rows: int, width: int, position: int) -> Tensor:
 
 
 def states(teacher: Teacher, pairs: Pairs) -> Tensor:
-    return teacher.states(pairs.target, teacher.decoder_stack.remember(teacher.encode(pairs.source)))
+    return teacher.states(pairs.target, teacher.decoder_stack.project_kv(teacher.encode(pairs.source)))
 
 
 def loss(teacher: Teacher, pairs: Pairs) -> Tensor:
@@ -77,7 +77,7 @@ def test_no_token_sees_later_ones(teacher: Teacher) -> None:
 def test_log_prob_is_that_of_the_softmax(teacher: Teacher) -> None:
     pairs = packed()
     target = pairs.target
-    memory = teacher.decoder_stack.remember(teacher.encode(pairs.source))
+    memory = teacher.decoder_stack.project_kv(teacher.encode(pairs.source))
     expected = teacher.logits(teacher.states(target, memory)).log_softmax(-1)
     expected = expected.gather(-1, target.ids[..., None])[..., 0] * target.layout.real
     close([teacher.log_prob(target, memory)], [expected])
@@ -86,7 +86,7 @@ def test_log_prob_is_that_of_the_softmax(teacher: Teacher) -> None:
 def test_cached_steps_equal_teacher_forcing(teacher: Teacher) -> None:
     pairs = padded()
     rows, width = pairs.target.ids.shape
-    memory = teacher.decoder_stack.remember(teacher.encode(pairs.source))
+    memory = teacher.decoder_stack.project_kv(teacher.encode(pairs.source))
     expected = per_sentence(teacher.logits(teacher.states(pairs.target, memory)), pairs.target.layout)
     cache = teacher.cache(rows, 1, width + 2)
     inputs = shift_right(pairs.target)
@@ -99,7 +99,7 @@ def test_cached_steps_equal_teacher_forcing(teacher: Teacher) -> None:
 
 def test_a_selected_cache_continues_the_chosen_rows(teacher: Teacher) -> None:
     pairs = padded()
-    memory = teacher.decoder_stack.remember(teacher.encode(pairs.source))
+    memory = teacher.decoder_stack.project_kv(teacher.encode(pairs.source))
     inputs = shift_right(pairs.target)
     order, cache = torch.tensor([3, 3, 0, 5, 1]), teacher.cache(len(inputs), 1, 4)
     for i in range(2):
@@ -111,9 +111,9 @@ def test_a_selected_cache_continues_the_chosen_rows(teacher: Teacher) -> None:
 
 def test_one_memory_serves_every_candidate(teacher: Teacher) -> None:
     pairs = padded()
-    memory = teacher.decoder_stack.remember(teacher.encode(pairs.source))
-    twice = Tokens.padded([t for t in TARGETS for _ in range(2)])
-    scores = teacher.log_prob(twice, memory)
+    memory = teacher.decoder_stack.project_kv(teacher.encode(pairs.source))
+    create_graph = Tokens.padded([t for t in TARGETS for _ in range(2)])
+    scores = teacher.log_prob(create_graph, memory)
     close(
         [scores[::2], scores[1::2]],
         [teacher.log_prob(pairs.target, memory)] * 2,
@@ -126,6 +126,6 @@ def test_empty_rows_stay_finite(teacher: Teacher) -> None:
     assert torch.isfinite(states(teacher, pairs)).all()
     # A row without a source whose target is not empty must not poison the batch either.
     empty = Tokens(torch.zeros(1, 4, dtype=torch.long), Layout.of_lengths(torch.tensor([0]), 4))
-    memory = teacher.decoder_stack.remember(teacher.encode(empty))
+    memory = teacher.decoder_stack.project_kv(teacher.encode(empty))
     first = teacher.step(torch.tensor([[BOS]]), teacher.cache(1, 1, 3), seen(1, 3, 0), memory, torch.tensor(0))
     assert torch.isfinite(first).all()

@@ -8,11 +8,11 @@ from latentmt.nn.attention import (
     FORBIDDEN,
     SelfAttention,
     attention_bias,
-    company,
     membership,
     projection,
     seen_bias,
     segment_lengths,
+    segment_sizes,
 )
 
 SEGMENT = torch.tensor([[1, 1, 2, 2, 2, 0], [1, 0, 0, 0, 0, 0]])
@@ -65,7 +65,7 @@ def test_attention_is_softmax_of_scaled_products() -> None:
 def test_counting_by_segment() -> None:
     assert segment_lengths(SEGMENT, 3).tolist() == [[2, 3, 0], [1, 0, 0]]
     assert membership(SEGMENT, 2)[0].int().tolist() == [[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 1, 0]]
-    assert company(SEGMENT)[0].tolist() == [2, 2, 3, 3, 3, 1]
+    assert segment_sizes(SEGMENT)[0].tolist() == [2, 2, 3, 3, 3, 1]
 
 
 def test_packed_projections_are_initialised_as_if_alone() -> None:

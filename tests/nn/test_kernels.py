@@ -118,7 +118,7 @@ def test_whole_stacks_are_the_same_by_kernels(causal: bool, monkeypatch: pytest.
     places = torch.tensor([[1] * 7, [1] * 6 + [0], [1] * 3 + [0] * 4, [1] + [0] * 6])
 
     def run() -> Tensor:
-        memory = decoder.remember(encoder(source, segment))
+        memory = decoder.project_kv(encoder(source, segment))
         states = decoder(target, places, memory)
         return head(states) * (places > 0)[..., None]
 
@@ -148,7 +148,7 @@ def test_a_step_with_a_cache_is_the_same_by_kernels(monkeypatch: pytest.MonkeyPa
     seen[:, :, 3:] = False
 
     def run() -> Tensor:
-        return decoder.step(x, decoder.cache(2, 3, 2), seen, decoder.remember(source), torch.tensor(0))
+        return decoder.step(x, decoder.cache(2, 3, 2), seen, decoder.project_kv(source), torch.tensor(0))
 
     expected = run()
     monkeypatch.setitem(fused._ABLE, ("cpu", None), True)

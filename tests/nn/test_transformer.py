@@ -23,18 +23,18 @@ def source() -> Source:
 def test_a_segment_is_blind_to_the_others(causal: bool) -> None:
     stack, memory_of = DecoderStack(SIZE, causal=causal), source()
     x = torch.randn(2, 5, 8)
-    before = stack(x, SEGMENT, stack.remember(memory_of))
+    before = stack(x, SEGMENT, stack.project_kv(memory_of))
     changed, states = x.clone(), memory_of.states.clone()
     changed[0, 2:] = 3.0
     states[0, 2:] = -3.0
-    after = stack(changed, SEGMENT, stack.remember(Source(states, SEGMENT)))
+    after = stack(changed, SEGMENT, stack.project_kv(Source(states, SEGMENT)))
     torch.testing.assert_close(after[0, :2], before[0, :2])
     assert not torch.allclose(after[0, 2:4], before[0, 2:4])
 
 
 def test_cached_steps_equal_the_whole() -> None:
     stack, memory = DecoderStack(SIZE, causal=True), None
-    memory = stack.remember(source())
+    memory = stack.project_kv(source())
     segment = torch.ones(2, 4, dtype=torch.long)
     x = torch.randn(2, 4, 8)
     cache, place = stack.cache(2, 1, 6), torch.arange(6).expand(2, 1, 6)
@@ -45,7 +45,7 @@ def test_cached_steps_equal_the_whole() -> None:
 def test_hypotheses_side_by_side_equal_the_whole() -> None:
     """Whoever continues whom: each hypothesis is what it would be alone, and no key is copied."""
     stack = DecoderStack(SIZE, causal=True)
-    memory, parents = stack.remember(source()), torch.tensor([[[0, 0, 2], [2, 1, 0]], [[1, 1, 0], [0, 2, 2]]])
+    memory, parents = stack.project_kv(source()), torch.tensor([[[0, 0, 2], [2, 1, 0]], [[1, 1, 0], [0, 2, 2]]])
     inputs = torch.randn(3, 2, 3, 8)  # at each position, of each row, for each hypothesis
     cache, history = stack.cache(2, 3, 5), inputs[0][:, :, None]
     seen, own = torch.zeros(2, 3, 15, dtype=torch.bool), torch.eye(3, dtype=torch.bool)
@@ -65,12 +65,12 @@ def test_hypotheses_side_by_side_equal_the_whole() -> None:
 def test_steps_need_a_causal_stack() -> None:
     stack, seen = DecoderStack(SIZE), torch.ones(2, 1, 3, dtype=torch.bool)
     with pytest.raises(ValueError, match="causal"):
-        stack.step(torch.zeros(2, 1, 8), stack.cache(2, 1, 3), seen, stack.remember(source()), torch.tensor(0))
+        stack.step(torch.zeros(2, 1, 8), stack.cache(2, 1, 3), seen, stack.project_kv(source()), torch.tensor(0))
 
 
 def test_input_skip_adds_the_input_after_every_layer() -> None:
     stack = DecoderStack(SIZE, input_skip=True)
-    x, memory = torch.randn(2, 5, 8), stack.remember(source())
+    x, memory = torch.randn(2, 5, 8), stack.project_kv(source())
     bias, expected = attention_bias(SEGMENT, SEGMENT, torch.float32), x
     for layer, keys_values in zip(stack.layers, memory.keys_values, strict=True):
         expected = (layer(expected, bias, keys_values, bias) + x) / math.sqrt(2)  # a layer feels the scale of its input
@@ -80,9 +80,9 @@ def test_input_skip_adds_the_input_after_every_layer() -> None:
 def test_autocast_stays_close_to_fp32() -> None:
     stack, memory_of = DecoderStack(SIZE, causal=True), source()
     x = torch.randn(2, 5, 8)
-    exact = stack(x, SEGMENT, stack.remember(memory_of))
+    exact = stack(x, SEGMENT, stack.project_kv(memory_of))
     with torch.autocast("cpu", torch.bfloat16):
-        memory = stack.remember(memory_of)
+        memory = stack.project_kv(memory_of)
         rough = stack(x, SEGMENT, memory)
         assert memory.keys_values.dtype == stack.cache(1, 1, 1).keys_values.dtype == torch.bfloat16
     torch.testing.assert_close(rough, exact, rtol=0.05, atol=0.05)

@@ -16,7 +16,6 @@ from typer.testing import CliRunner, Result
 
 from latentmt.cli import app
 from latentmt.errors import UserError
-from latentmt.infer.how import How
 from latentmt.infer.translator import Translator
 from latentmt.measure import report as measured
 from latentmt.measure.bootstrap import paired_bootstrap
@@ -24,6 +23,7 @@ from latentmt.measure.evaluate import EvalSet
 from latentmt.measure.paper import ROWS
 from latentmt.measure.quality import measure
 from latentmt.measure.report import Settings, training_curves
+from latentmt.options import DecodingOptions
 from latentmt.report.make import find_subject, is_report, write_report
 from latentmt.train.report import Reporter
 
@@ -76,17 +76,21 @@ def test_the_numbers_are_the_translators(work: Path, tree: dict[str, Any]) -> No
     pairs = [(work / f"test.{side}").read_text().splitlines() for side in ("de", "en")]
     texts: dict[str, list[str]] = {}
     for row, part in tree["ways"].items():
-        done = translator.translations(pairs[0], How(**part["signature"]["how"]))
+        done = translator.translations(pairs[0], DecodingOptions(**part["signature"]["options"]))
         texts[row] = [one.text for one in done]
         quality = measure(texts[row], [one.ids for one in done], pairs[1:])
         assert part["result"]["quality"]["bleu_lc_intl"] == vars(quality.bleu_lc_intl)
         assert "texts" not in part["result"]
     search = tree["ways"]["score Search"]["signature"]
-    assert (search["how"]["lengths"], search["how"]["samples"], search["how"]["rerank"]) == (5, 5, "teacher")
+    assert (search["options"]["lengths"], search["options"]["samples"], search["options"]["rerank"]) == (
+        5,
+        5,
+        "teacher",
+    )
     assert set(search["models"]) == {"latent", "score", "teacher"}
-    removed = {row: part["signature"]["how"]["remove_repeats"] for row, part in tree["ways"].items()}
+    removed = {row: part["signature"]["options"]["remove_repeats"] for row, part in tree["ways"].items()}
     assert {removal for row, removal in removed.items() if not row.startswith("AR")} == {"pieces"}  # as in the paper
-    assert tree["samples"]["signature"]["how"]["remove_repeats"] == "pieces"
+    assert tree["samples"]["signature"]["options"]["remove_repeats"] == "pieces"
     assert set(tree["ways"]["AR b=4"]["signature"]["models"]) == {"teacher"}
     assert set(tree["ways"]["L=0"]["signature"]["models"]) == {"latent"}
     first = tree["comparisons"]["result"][0]
@@ -210,7 +214,7 @@ def test_a_latent_model_alone(work: Path, tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     tree = json.loads((tmp_path / "out" / "report.json").read_text())
     assert set(tree["ways"]) == {"L=0", "delta-1", "delta-2", "delta-4", "delta Search"}
-    assert tree["ways"]["delta Search"]["signature"]["how"]["rerank"] == "elbo"
+    assert tree["ways"]["delta Search"]["signature"]["options"]["rerank"] == "elbo"
     assert tree["samples"] is tree["landscape"] is None
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<h2>Samples" not in page

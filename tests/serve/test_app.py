@@ -305,7 +305,7 @@ def test_the_model_says_what_it_can(client: Client) -> None:
 
 def test_a_trace_shows_every_step(client: Client, translator: Translator) -> None:
     traced = client.post("/trace", q=f"{TEXT} {OTHER}", steps=3)
-    assert traced["how"] == "score-3"
+    assert traced["options"] == "score-3"
     expected = [translator.translate(text, steps=3, verbatim=False) for text in (TEXT, OTHER)]
     assert [sentence["translation"] for sentence in traced["sentences"]] == expected
     for sentence in traced["sentences"]:

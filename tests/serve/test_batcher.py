@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from latentmt.infer.engine import GoOn
-from latentmt.infer.how import How
+from latentmt.infer.engine import CheckCancelled
 from latentmt.infer.translator import Translator
+from latentmt.options import DecodingOptions
 from latentmt.serve.batcher import WINDOW, Batcher, BusyError, Do
 from latentmt.serve.limits import Limits, work
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.service import Alternatives, align, translate
 from latentmt.serve.tracing import Tracing
 
-HOW, OTHER = How(), How(steps=2)
+HOW, OTHER = DecodingOptions(), DecodingOptions(steps=2)
 
 
 class Slow:
@@ -30,10 +30,12 @@ class Slow:
         self.batches: list[list[str]] = []
         self.ended: list[list[str]] = []
 
-    def __call__(self, _: Translator, texts: Sequence[str], how: How, go_on: GoOn) -> list[str]:
+    def __call__(
+        self, _: Translator, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled
+    ) -> list[str]:
         self.batches.append(list(texts))
         assert self.let.wait(10)
-        go_on()
+        check_cancelled()
         self.ended.append(list(texts))
         if "bad" in texts:
             raise ValueError("bad")
@@ -78,8 +80,8 @@ def test_what_waits_is_done_together_if_it_asks_for_the_same(translator: Transla
         first = asyncio.create_task(batcher.run(slow, ["a"], HOW))
         await until(lambda: slow.batches)
         others = [
-            asyncio.create_task(batcher.run(slow, [text, text * 2], how))
-            for text, how in (("b", HOW), ("c", OTHER), ("d", HOW))
+            asyncio.create_task(batcher.run(slow, [text, text * 2], options))
+            for text, options in (("b", HOW), ("c", OTHER), ("d", HOW))
         ]
         await asyncio.sleep(0.02)
         slow.let.set()
@@ -191,14 +193,19 @@ def test_what_somebody_still_waits_for_is_finished(translator: Translator, slow:
 def test_work_that_nobody_waits_for_ends_between_batches(translator: Translator, do: Do) -> None:
     asked = 0
 
-    def go_on() -> None:
+    def check_cancelled() -> None:
         nonlocal asked
         asked += 1
         if asked == 2:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        do(translator, ["Ein Satz. " * 60], How(method="score", lengths=8, samples=8, rerank="decoder"), go_on)
+        do(
+            translator,
+            ["Ein Satz. " * 60],
+            DecodingOptions(method="score", lengths=8, samples=8, rerank="decoder"),
+            check_cancelled,
+        )
 
 
 def test_nobody_pays_for_anothers_failure(translator: Translator, slow: Slow) -> None:
@@ -231,12 +238,14 @@ def test_several_translators_work_at_the_same_time(translator: Translator, slow:
 
 def test_work_grows_with_what_is_asked_for() -> None:
     texts = ["a" * 100] * 4
-    assert work(texts, How(method="prior")) < work(texts, HOW) < work(texts, OTHER)
-    assert work(texts, How(lengths=5, samples=5, rerank="decoder")) > 20 * work(texts, How(method="prior"))
-    assert work(texts, How(method="teacher")) > work(texts, HOW)
+    assert work(texts, DecodingOptions(method="prior")) < work(texts, HOW) < work(texts, OTHER)
+    assert work(texts, DecodingOptions(lengths=5, samples=5, rerank="decoder")) > 20 * work(
+        texts, DecodingOptions(method="prior")
+    )
+    assert work(texts, DecodingOptions(method="teacher")) > work(texts, HOW)
     assert work([], HOW) == 0 < work([""], HOW)
     assert work(texts, HOW, traced=True) > 4 * work(texts, HOW)  # a sentence at a time
-    assert work(["😀" * 100], How(method="prior")) > 300  # a byte, a token
+    assert work(["😀" * 100], DecodingOptions(method="prior")) > 300  # a byte, a token
     assert work(["Schöne Grüße aus Köln, und bis bald!"], HOW) < 1.5 * work(
         ["Schone Grusse aus Koln, und bis bald"], HOW
     )

@@ -188,4 +188,4 @@ def test_long_and_deep_documents_take_no_time(translator: Translator) -> None:
     assert "<a <a" in html.unescape(translated("<a <a " * 1000)).lower()
     deep = "<b>" * 900 + "ein Satz" + "</b>" * 900
     document = Document(deep)
-    assert document.written(translator.aligned(document.texts, translator.how())).count("</b>") == 900
+    assert document.written(translator.aligned(document.texts, translator.options())).count("</b>") == 900

@@ -85,7 +85,7 @@ def smoothed(logits: Tensor, label: int) -> tuple[Tensor, Tensor]:
 
 
 def teacher_by_hand(teacher: Teacher, pair: Pairs, out: ByHand) -> None:
-    memory = teacher.decoder_stack.remember(teacher.encode(pair.source))
+    memory = teacher.decoder_stack.project_kv(teacher.encode(pair.source))
     target = pair.target.ids[0].tolist()
     for place, label in enumerate(target):
         before = [BOS, *target[:place]]  # what comes later does not exist
@@ -122,10 +122,10 @@ def kl(q_mean: Tensor, q_std: Tensor, p_mean: Tensor, p_std: Tensor) -> Tensor:
 def latent_by_hand(model: LatentModel, pair: Pairs, epsilon: Tensor, budget: float, out: ByHand) -> list[float]:
     """Adds a sentence's cost; returns the KL of its tokens."""
     source, target = model.encode(pair.source), pair.target
-    q = model.posterior(target, model.posterior_stack.remember(source))
-    p = model.prior(target.layout, model.prior_stack.remember(source))
+    q = model.posterior(target, model.posterior_stack.project_kv(source))
+    p = model.prior(target.layout, model.prior_stack.project_kv(source))
     z = q.mean + q.std * epsilon
-    states = model.decode(z, target.layout, model.decoder_stack.remember(source))[0]
+    states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))[0]
     divergences, total = [], torch.zeros((), dtype=torch.float64)
     for place, label in enumerate(target.ids[0].tolist()):
         logits = states[place] @ model.embedding.weight.T
@@ -174,7 +174,7 @@ def test_the_budget_falls_along_a_run(latent: LatentModel) -> None:
 
 def direction(net: ScoreNet | EnergyNet, z: Tensor, source: Source, layout: Layout) -> Tensor:
     """g at z: what the score network says, or the energy's steepest descent."""
-    memory = net.stack.remember(source)
+    memory = net.stack.project_kv(source)
     if isinstance(net, ScoreNet):
         return net.hidden(z, layout, memory) @ net.head.weight.T + net.head.bias
     z = z.detach().requires_grad_()
@@ -188,9 +188,9 @@ def displacement(model: LatentModel, z: Tensor, source: Source, layout: Layout, 
     """ŷ = argmax p(y|z,x), then the mean of q(z|ŷ,x), again and again; and from z to there."""
     end = z
     for _ in range(steps):
-        states = model.decode(end, layout, model.decoder_stack.remember(source))
+        states = model.decode(end, layout, model.decoder_stack.project_kv(source))
         best = Tokens((states @ model.embedding.weight.T).argmax(-1), layout)
-        end = model.posterior(best, model.posterior_stack.remember(source)).mean
+        end = model.posterior(best, model.posterior_stack.project_kv(source)).mean
     return end - z
 
 
@@ -198,7 +198,7 @@ def field_by_hand(task: FieldTask, pair: Pairs, epsilon: Tensor, first_moves: bo
     model, layout = task.latent, pair.target.layout
     with torch.no_grad():
         source = model.encode(pair.source)
-        prior = model.prior(layout, model.prior_stack.remember(source))
+        prior = model.prior(layout, model.prior_stack.project_kv(source))
         z = prior.mean + prior.std * epsilon
     if first_moves:
         z = (z + direction(task.network, z, source, layout)).detach()

@@ -43,7 +43,7 @@ def ranked(candidates: Sequence[Candidate], best: int) -> list[Candidate]:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The candidates of a batch of sentences, on the host; made into lists when they are asked for.
 
     A recorded search brings the next ones to the same place: ask before it is made again.
@@ -61,7 +61,7 @@ class Found:
     """1 where a wanted length did not fit, 0 elsewhere."""
 
     @staticmethod
-    def unpacked(numbers: Int[Tensor, " numbers"], sentences: int, candidates: int, width: int) -> Found:
+    def unpacked(numbers: Int[Tensor, " numbers"], sentences: int, candidates: int, width: int) -> SearchResult:
         """What `packed` made of candidates for so many sentences, with targets of this width."""
         rows = sentences * candidates
         sizes = [rows * width, rows * (width + 1), rows, rows, sentences, sentences]
@@ -69,7 +69,7 @@ class Found:
         decoded, read, lengths, bits, kept, cut = (
             all_[end - size : end] for size, end in zip(sizes, ends, strict=True)
         )
-        return Found(
+        return SearchResult(
             decoded.reshape(sentences, candidates, width),
             read.reshape(sentences, candidates, width + 1),
             lengths.reshape(sentences, candidates),
@@ -103,7 +103,7 @@ def packed(found: Candidates) -> Int[Tensor, " numbers"]:
     return torch.cat([part.flatten() for part in parts])
 
 
-def on_host(found: Candidates) -> Found:
+def on_host(found: Candidates) -> SearchResult:
     """The same on the host."""
     sentences, each = found.score.shape
-    return Found.unpacked(packed(found).cpu(), sentences, each, found.decoded.ids.shape[1])
+    return SearchResult.unpacked(packed(found).cpu(), sentences, each, found.decoded.ids.shape[1])

@@ -35,7 +35,7 @@ WAY = frozenset(("method", "steps", "adaptive", "lengths", "samples", "rerank"))
 
 
 @dataclass(frozen=True)
-class How(Section):
+class DecodingOptions(Section):
     """How to translate."""
 
     method: Method = "score"
@@ -91,14 +91,14 @@ class How(Section):
         return self.lengths * self.samples
 
     @property
-    def moves(self) -> bool:
+    def refines(self) -> bool:
         """Whether latents are refined at all."""
         return self.method not in ("prior", "teacher") and self.steps > 0
 
     def __str__(self) -> str:
         if self.method == "teacher":
             return f"teacher beam {self.beam}" + ("" if self.verbatim else " raw")
-        name = f"{self.method}-{self.steps}{'*' if self.adaptive else ''}" if self.moves else "L=0"
+        name = f"{self.method}-{self.steps}{'*' if self.adaptive else ''}" if self.refines else "L=0"
         if self.candidates > 1:
             name += f" {self.lengths}×{self.samples} by {self.rerank}"
         name += f" length {100 * self.length_bias:+g}%" if self.length_bias else ""
@@ -108,7 +108,7 @@ class How(Section):
 
 def check_names(choices: Iterable[str]) -> None:
     """Refuse a choice that there is not."""
-    known = [field.name for field in fields(How)]
+    known = [field.name for field in fields(DecodingOptions)]
     for name in choices:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)

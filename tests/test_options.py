@@ -12,7 +12,7 @@ import pytest
 
 from latentmt.config import from_tree, load, to_tree
 from latentmt.errors import UserError
-from latentmt.infer.how import METHODS, MOST, RERANKS, How, default_method
+from latentmt.options import METHODS, MOST, RERANKS, DecodingOptions, default_method
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_plainest_choice_is_one_candidate_and_one_step() -> None:
-    how = How()
-    assert (how.method, how.steps, how.candidates, how.rerank) == ("score", 1, 1, "none")
-    assert not how.adaptive
-    assert how.remove_repeats == "words"
+    options = DecodingOptions()
+    assert (options.method, options.steps, options.candidates, options.rerank) == ("score", 1, 1, "none")
+    assert not options.adaptive
+    assert options.remove_repeats == "words"
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -61,7 +61,7 @@ def test_the_plainest_choice_is_one_candidate_and_one_step() -> None:
 )
 def test_what_does_not_go_together_is_refused_in_one_line(choices: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as caught:
-        How(**choices)
+        DecodingOptions(**choices)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -69,61 +69,61 @@ def test_what_does_not_go_together_is_refused_in_one_line(choices: dict[str, Any
 def test_bounds_are_themselves_allowed() -> None:
     for name in MOST.keys() - {"candidates"}:
         for value in (0 if name in ("steps", "seed") else 1, MOST[name]):
-            assert getattr(How(**{name: value}, rerank="decoder"), name) == value
-    assert How(lengths=100, samples=10, rerank="decoder").candidates == MOST["candidates"]
+            assert getattr(DecodingOptions(**{name: value}, rerank="decoder"), name) == value
+    assert DecodingOptions(lengths=100, samples=10, rerank="decoder").candidates == MOST["candidates"]
     for bias in (-0.9, 5.0):
-        assert How(length_bias=bias).length_bias == bias
+        assert DecodingOptions(length_bias=bias).length_bias == bias
 
 
 def test_every_method_and_rerank_is_allowed() -> None:
     for method in METHODS:
-        assert How(method).method == method
+        assert DecodingOptions(method).method == method
         for rerank in RERANKS[1:]:
             if method != "teacher":
-                assert How(method, lengths=2, samples=3, rerank=rerank).candidates == 6
-    assert How(rerank="teacher").candidates == 1  # one candidate may have a rerank that changes nothing
+                assert DecodingOptions(method, lengths=2, samples=3, rerank=rerank).candidates == 6
+    assert DecodingOptions(rerank="teacher").candidates == 1  # one candidate may have a rerank that changes nothing
 
 
 def test_only_a_field_with_steps_moves() -> None:
-    moving = {method for method in METHODS if How(method, 2).moves}
+    moving = {method for method in METHODS if DecodingOptions(method, 2).refines}
     assert moving == {"delta", "score", "energy"}
-    assert not any(How(method, 0).moves for method in METHODS)
+    assert not any(DecodingOptions(method, 0).refines for method in METHODS)
 
 
 @pytest.mark.parametrize(
-    ("how", "name"),
+    ("options", "name"),
     [
-        (How(), "score-1"),
-        (How("prior"), "L=0"),
-        (How("prior", 4), "L=0"),
-        (How("energy", 0), "L=0"),
-        (How("delta", 4), "delta-4"),
-        (How("energy", 6, adaptive=True), "energy-6*"),
-        (How("score", 0, adaptive=True), "L=0"),
-        (How("score", 1, lengths=5, samples=3, rerank="teacher"), "score-1 5×3 by teacher"),
-        (How("prior", samples=2, rerank="elbo"), "L=0 1×2 by elbo"),
-        (How("delta", 2, rerank="decoder"), "delta-2"),
-        (How("delta", 2, length_bias=0.06), "delta-2 length +6%"),
-        (How("delta", 2, length_bias=0.055), "delta-2 length +5.5%"),
-        (How("prior", lengths=3, rerank="marginal", length_bias=-0.1), "L=0 3×1 by marginal length -10%"),
-        (How("delta", 2, remove_repeats="words"), "delta-2"),
-        (How("delta", 2, remove_repeats="pieces"), "delta-2 no repeated pieces"),
-        (How("delta", 2, length_bias=0.06, remove_repeats="none"), "delta-2 length +6% with repeats"),
-        (How("teacher"), "teacher beam 4"),
-        (How("teacher", beam=1), "teacher beam 1"),
+        (DecodingOptions(), "score-1"),
+        (DecodingOptions("prior"), "L=0"),
+        (DecodingOptions("prior", 4), "L=0"),
+        (DecodingOptions("energy", 0), "L=0"),
+        (DecodingOptions("delta", 4), "delta-4"),
+        (DecodingOptions("energy", 6, adaptive=True), "energy-6*"),
+        (DecodingOptions("score", 0, adaptive=True), "L=0"),
+        (DecodingOptions("score", 1, lengths=5, samples=3, rerank="teacher"), "score-1 5×3 by teacher"),
+        (DecodingOptions("prior", samples=2, rerank="elbo"), "L=0 1×2 by elbo"),
+        (DecodingOptions("delta", 2, rerank="decoder"), "delta-2"),
+        (DecodingOptions("delta", 2, length_bias=0.06), "delta-2 length +6%"),
+        (DecodingOptions("delta", 2, length_bias=0.055), "delta-2 length +5.5%"),
+        (DecodingOptions("prior", lengths=3, rerank="marginal", length_bias=-0.1), "L=0 3×1 by marginal length -10%"),
+        (DecodingOptions("delta", 2, remove_repeats="words"), "delta-2"),
+        (DecodingOptions("delta", 2, remove_repeats="pieces"), "delta-2 no repeated pieces"),
+        (DecodingOptions("delta", 2, length_bias=0.06, remove_repeats="none"), "delta-2 length +6% with repeats"),
+        (DecodingOptions("teacher"), "teacher beam 4"),
+        (DecodingOptions("teacher", beam=1), "teacher beam 1"),
     ],
 )
-def test_the_name_says_what_matters(how: How, name: str) -> None:
-    assert str(how) == name
+def test_the_name_says_what_matters(options: DecodingOptions, name: str) -> None:
+    assert str(options) == name
 
 
 def test_choices_cannot_be_changed_behind_the_checks() -> None:
-    how = How(samples=2, rerank="elbo")
+    options = DecodingOptions(samples=2, rerank="elbo")
     with pytest.raises(dataclasses.FrozenInstanceError):
-        how.rerank = "none"  # type: ignore[misc]
+        options.rerank = "none"  # type: ignore[misc]
     with pytest.raises(UserError, match="2 candidates"):
-        dataclasses.replace(how, rerank="none")
-    assert len({how, How(samples=2, rerank="elbo"), How()}) == 2
+        dataclasses.replace(options, rerank="none")
+    assert len({options, DecodingOptions(samples=2, rerank="elbo"), DecodingOptions()}) == 2
 
 
 def test_the_best_method_there_is_is_the_default() -> None:
@@ -135,12 +135,12 @@ def test_the_best_method_there_is_is_the_default() -> None:
 
 def test_files_may_say_what_is_removed_or_only_whether(tmp_path: Path) -> None:
     for written, removed in (("words", "words"), ("pieces", "pieces"), ("none", "none"), ("true", "words")):
-        (tmp_path / "how.yaml").write_text(f"remove_repeats: {written}")
-        assert load(tmp_path / "how.yaml", How).remove_repeats == removed
-    (tmp_path / "how.yaml").write_text("remove_repeats: false")
-    how = load(tmp_path / "how.yaml", How)
-    assert how.remove_repeats == "none"
-    assert from_tree(to_tree(how), How, "again") == how
-    (tmp_path / "how.yaml").write_text("remove_repeats: 1")
+        (tmp_path / "options.yaml").write_text(f"remove_repeats: {written}")
+        assert load(tmp_path / "options.yaml", DecodingOptions).remove_repeats == removed
+    (tmp_path / "options.yaml").write_text("remove_repeats: false")
+    options = load(tmp_path / "options.yaml", DecodingOptions)
+    assert options.remove_repeats == "none"
+    assert from_tree(to_tree(options), DecodingOptions, "again") == options
+    (tmp_path / "options.yaml").write_text("remove_repeats: 1")
     with pytest.raises(UserError, match=r"how\.yaml: remove_repeats: .*'words', 'pieces' or 'none'"):
-        load(tmp_path / "how.yaml", How)
+        load(tmp_path / "options.yaml", DecodingOptions)

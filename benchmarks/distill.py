@@ -24,13 +24,13 @@ from typing import Any, cast
 import torch
 
 from latentmt import distill as distilling
-from latentmt.bundle import load_bundle
 from latentmt.data.corpus import Corpus, CorpusWriter, Sentences
 from latentmt.distill import DistillConfig, distill
 from latentmt.infer import beam
 from latentmt.infer.beam import BeamConfig, Hypothesis
 from latentmt.measure.machine import device_name
 from latentmt.models.teacher import Teacher
+from latentmt.networks import load_bundle
 from latentmt.train.ranks import pick_device
 
 PLAIN_TOKENS = 4096

@@ -26,9 +26,9 @@ from train_step import batches_of, controls_of, make_parser, make_stepper, make_
 
 from latentmt.data.corpus import Corpus
 from latentmt.data.tokens import Pairs
+from latentmt.task import Task
 from latentmt.train.ranks import Ranks, pick_device
 from latentmt.train.step import Stepper
-from latentmt.train.tasks import Task
 
 TOLERANCE = {"fp32": (1e-4, 2e-2), "bf16": (1e-2, 2e-1), "resumed": (1e-2, 2e-1)}
 """Of losses, and of the movement: Adam turns rounding into movement where a gradient is nearly nothing."""

@@ -22,11 +22,11 @@ import torch
 
 from latentmt.data.text import all_text, read_lines
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.engine import Engine
-from latentmt.infer.search import Networks, predict_lengths
-from latentmt.infer.translator import Translator
+from latentmt.engines.torch_engine import TorchEngine
+from latentmt.infer.search import Networks
 from latentmt.options import DecodingOptions
 from latentmt.train.ranks import pick_device
+from latentmt.translator import Translator
 
 ALONE = 20
 """Sentences that are also searched one by one."""
@@ -36,11 +36,13 @@ LEAST = {"float32": 0.98, "bfloat16": 0.7}
 
 def ways(translator: Translator) -> list[DecodingOptions]:
     refining = [method for method in ("delta", "score", "energy") if method in translator.methods]
-    rerank: Any = "teacher" if translator.teacher else "decoder"
+    rerank: Any = "teacher" if translator.backend.networks.teacher else "decoder"
     found = [DecodingOptions("prior", 0), *(DecodingOptions(method, steps) for method in refining for steps in (1, 4))]  # type: ignore[arg-type]
     found += [DecodingOptions(method, 1, lengths=5, samples=5, rerank=rerank) for method in refining]  # type: ignore[arg-type]
     return found + (
-        [DecodingOptions("teacher", beam=1), DecodingOptions("teacher", beam=4)] if translator.teacher else []
+        [DecodingOptions("teacher", beam=1), DecodingOptions("teacher", beam=4)]
+        if translator.backend.networks.teacher
+        else []
     )
 
 
@@ -50,17 +52,17 @@ def gap(networks: Networks, sentence: Sequence[int], place: int, device: torch.d
     model = networks.latent
     assert model is not None
     source = model.encode(Tokens.padded([sentence]).to(device))
-    lengths = predict_lengths(model, source)[:, 0]
+    lengths = model.output.predict_lengths(source)[:, 0]
     layout = Layout.of_lengths(lengths, int(lengths.max()))
-    prior = model.prior(layout, model.prior_stack.project_kv(source))
+    prior = model.prior(layout, model.prior.project_kv(source))
     states = model.decode(prior.mean, layout, model.decoder_stack.project_kv(source))
     first, second = model.logits(states[0, place]).float().topk(2).values.tolist()
     return (first - second) / max(abs(first), 1e-9)
 
 
 def compare(translator: Translator, sentences: list[list[int]], options: DecodingOptions) -> dict[str, Any]:
-    networks, device = translator.engine.networks, translator.device
-    eager, graphed = Engine(networks, graphed=False), Engine(networks, graphed=True)
+    networks, device = translator.backend.networks, translator.backend.device
+    eager, graphed = TorchEngine(networks, graphs=False), TorchEngine(networks, graphs=True)
     left = eager.best(sentences, options)
     alone, differing = [], []
     for _ in range(3):  # a shape is searched, then recorded, then replayed

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from latentmt.display import output, table
-from latentmt.infer.translator import Translator
+from latentmt.translator import Translator
 
 MALFORMED = 2000
 OVERLOAD_CLIENTS = 400

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from latentmt.data.spans import find_spans
 from latentmt.data.text import all_text, read_lines
-from latentmt.infer.translator import Translator
 from latentmt.measure.machine import machine
+from latentmt.translator import Translator
 
 TEMPLATES = """Besuchen Sie {} für weitere Informationen.
 Schreiben Sie bitte an {}, wenn Sie Fragen haben.

@@ -27,13 +27,15 @@ from latentmt.data.batches import PackedBatches
 from latentmt.data.corpus import Corpus
 from latentmt.data.pack import pack
 from latentmt.data.tokens import Pairs
+from latentmt.fields.learned import DisplacementConfig, FieldConfig
+from latentmt.fields.registry import field_network, learned_field
 from latentmt.measure.machine import device_name
-from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.task import Task
 from latentmt.train.ranks import Ranks, pick_device
 from latentmt.train.step import Stepper
-from latentmt.train.tasks import DisplacementConfig, ElboConfig, FieldTask, LatentTask, Task, TeacherTask
+from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 
 
 def make_task(name: str, preset: Any, vocabulary: int, device: torch.device, dropout: float | None = None) -> Task:
@@ -45,8 +47,8 @@ def make_task(name: str, preset: Any, vocabulary: int, device: torch.device, dro
     latent = LatentModel(config, vocabulary).to(device)
     if name == "latent":
         return LatentTask(latent, 0.1, ElboConfig())
-    field = FieldConfig(kind="score" if name == "score" else "energy", preset=preset, dropout=dropout)
-    return FieldTask(make_field(field, config), latent.eval().requires_grad_(False), DisplacementConfig())
+    network = field_network(FieldConfig(kind=name, preset=preset, dropout=dropout), config)
+    return learned_field(name).task(network, latent.eval().requires_grad_(False), DisplacementConfig())
 
 
 def make_stepper(task: Task, ranks: Ranks, **options: Any) -> Stepper:

@@ -21,14 +21,14 @@ import torch
 from torch import nn
 
 from latentmt.display import output
+from latentmt.engines.torch_engine import TorchEngine
 from latentmt.infer import engine
-from latentmt.infer.engine import Engine
 from latentmt.infer.postprocess import PieceTable
-from latentmt.infer.translator import Translator
 from latentmt.measure.latency import Source, measure_speed, read_source, show_speed
 from latentmt.measure.machine import machine
 from latentmt.options import DecodingOptions
 from latentmt.train.ranks import pick_device
+from latentmt.translator import Translator
 
 BATCH = 256
 LEAST_SECONDS = 1.0
@@ -48,22 +48,22 @@ WAYS = [
 
 def pad_vocabulary(translator: Translator, size: int) -> None:
     """Give the networks as many pieces, whose scores are 0."""
-    for network in (translator.latent, translator.teacher):
+    for network in (translator.backend.networks.latent, translator.backend.networks.teacher):
         assert network is not None
         weight = network.embedding.weight.data
         rows = weight.new_zeros(size - len(weight), weight.shape[1])
         network.embedding.weight = nn.Parameter(torch.cat((weight, rows)), requires_grad=False)
-    networks = translator.engine.networks
+    networks = translator.backend.networks
     known = networks.pieces
     parts = (getattr(known, field.name) for field in fields(known))
     table = PieceTable(*(torch.cat((part, part.new_zeros(size - len(part)))) for part in parts))
     networks = replace(networks, pieces=table)
-    translator.engine = Engine(networks, translator.engine.graphed)
+    translator.backend = TorchEngine(networks, translator.backend.graphed)
 
 
 def rates(translator: Translator, sentences: list[list[int]], options: DecodingOptions) -> tuple[float, float]:
     """Sentences a second, the first time and once everything that can be recorded is."""
-    searching = Engine(translator.engine.networks, translator.engine.graphed)
+    searching = TorchEngine(translator.backend.networks, translator.backend.graphed)
     batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
 
     def through() -> float:

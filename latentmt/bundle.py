@@ -1,80 +1,54 @@
 """A model on disk: weights, tokenizer, configuration, and what it takes to trust them. Never pickle.
 
     format.json                 format number, kind, hashes; read first
-    config.yaml                 the model's configuration, its languages and how text is written for it
+    config.yaml                 the network's configuration, its languages and how text is normalised for it
     tokenizer.model
     model-00001-of-00003.safetensors …, model.safetensors.index.json
     MODEL_CARD.md
 
-Shards are small enough for any file host; a tensor larger than a shard is cut along its first axis. A field carries the
-fingerprint of the latent model it was trained on. This file builds networks but neither trains nor runs them.
+A model is a folder with a bundle of each network it has, named by kind: `latent`, a field's name, `teacher`. A field
+carries the fingerprint of the latent model it was trained on. This file reads and checks bundles without torch;
+networks are written and built by `networks`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor, nn
+from pydantic import Field
 
 import latentmt
-from latentmt.config import Section, load, load_versioned, to_tree, to_yaml
+from latentmt.config import Section, load, load_versioned
 from latentmt.data.corpus import FileFacts
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
-from latentmt.files import make_folder, remove, sha256, sync, write_atomically
-from latentmt.models.fields import FieldConfig, make_field
-from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.presets import Count, parameter_counts, resolved
-from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.files import sha256
 
 FORMAT = 1
 """Raised whenever a bundle written before could be misread."""
 
-Kind = Literal["teacher", "latent", "score", "energy"]
-
-KINDS: tuple[Kind, ...] = ("latent", "score", "energy", "teacher")
-"""In the order in which they depend on each other; a model is a folder with a bundle of some of them, named so."""
-
-SHARD_BYTES = 15_000_000
-
 
 @dataclass(frozen=True, kw_only=True)
-class BundleConfig(Section):
-    """What a network is and what text it is for."""
+class TextConfig(Section):
+    """What text a network is for."""
 
     languages: tuple[str, str]
     rules: tuple[TextRules, TextRules]
     """How source and target text are normalised."""
-    longest: Count = 64
+    longest: Annotated[int, Field(ge=1)] = 64
     """Tokens of the longest sentence it was trained on, EOS included."""
-    teacher: TeacherConfig | None = None
-    latent: LatentConfig | None = None
-    """The latent model itself, or the one a field belongs to."""
-    field: FieldConfig | None = None
 
-    @property
-    def kind(self) -> Kind:
-        if self.teacher:
-            return "teacher"
-        return self.field.kind if self.field else "latent"
 
-    def network(self, vocabulary: int) -> nn.Module:
-        """The network, with fresh weights."""
-        if self.teacher:
-            return Teacher(self.teacher, vocabulary)
-        if not self.latent:
-            raise UserError("a bundle's configuration names neither a teacher nor a latent model")
-        return make_field(self.field, self.latent) if self.field else LatentModel(self.latent, vocabulary)
+@dataclass(frozen=True, kw_only=True)
+class BundleHeader(TextConfig):
+    """config.yaml: the text, and the configurations of the networks, which are not looked into here."""
+
+    teacher: dict[str, Any] | None = None
+    latent: dict[str, Any] | None = None
+    field: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +56,8 @@ class BundleFormat(Section):
     """format.json: what the files of a bundle must be."""
 
     format: int = FORMAT
-    kind: Kind
+    kind: str
+    """`teacher`, `latent` or a field's name."""
     package: str = latentmt.__version__
     fingerprint: str
     """A hash of configuration, tokenizer and weights: the identity of the model."""
@@ -99,60 +74,12 @@ class BundleFormat(Section):
 
 @dataclass(frozen=True)
 class Bundle:
-    """A loaded model."""
+    """A bundle whose files are whole."""
 
-    config: BundleConfig
+    folder: Path
+    header: BundleHeader
     about: BundleFormat
     tokenizer: Tokenizer
-    network: nn.Module
-    """In evaluation mode, on the device it was asked for."""
-
-
-def save_bundle(
-    folder: Path,
-    config: BundleConfig,
-    tokenizer: Tokenizer,
-    weights: Mapping[str, Tensor],
-    *,
-    latent: str | None = None,
-    facts: Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    dtype: torch.dtype | None = None,
-) -> BundleFormat:
-    """Write a bundle beside `folder` and put it there when it is whole. `dtype` stores floats more coarsely."""
-    config = _written_out(config)
-    beside = folder.with_name(f".{folder.name}.writing")
-    remove(beside)  # what a killed writer left
-    make_folder(beside)
-    try:
-        _write_shards(beside, {name: _stored(tensor, dtype) for name, tensor in weights.items()})
-        write_atomically(beside / "config.yaml", to_yaml(config))
-        write_atomically(beside / "tokenizer.model", tokenizer.model)
-        parameters = _part_sizes(config, tokenizer)
-        write_atomically(beside / "MODEL_CARD.md", _card(config, parameters, facts or {}))
-        files = {p.name: FileFacts(bytes=p.stat().st_size, sha256=sha256(p)) for p in sorted(beside.iterdir())}
-        identity = {name: facts_.sha256 for name, facts_ in files.items() if name != "MODEL_CARD.md"}
-        about = BundleFormat(
-            kind=config.kind,
-            fingerprint=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
-            latent=latent,
-            parameters=parameters,
-            facts=dict(facts or {}),
-            settings=dict(settings or {}),
-            files=files,
-        )
-        write_atomically(beside / "format.json", json.dumps(to_tree(about), indent=2) + "\n")
-        remove(folder)  # a folder cannot be replaced in one step; the training state survives the gap
-        os.rename(beside, folder)
-        sync(folder.parent)
-    finally:
-        remove(beside)
-    return about
-
-
-def kinds_in(folder: Path) -> list[Kind]:
-    """The kinds of the bundles that a model's folder holds."""
-    return [kind for kind in KINDS if (folder / kind / "format.json").exists()]
 
 
 def read_format(folder: Path) -> BundleFormat:
@@ -160,8 +87,8 @@ def read_format(folder: Path) -> BundleFormat:
     return load_versioned(folder / "format.json", BundleFormat, FORMAT, "model")
 
 
-def load_bundle(folder: Path, device: torch.device | str = "cpu", kind: Kind | None = None) -> Bundle:
-    """Read a model, of a kind if one is asked for; a missing, truncated or altered file is named."""
+def open_bundle(folder: Path, kind: str | None = None) -> Bundle:
+    """Check a bundle, of a kind if one is asked for; a missing, truncated or altered file is named."""
     about = read_format(folder)
     if kind and about.kind != kind:
         raise UserError(f"{folder}: a {about.kind} model, where a {kind} model is needed")
@@ -173,89 +100,30 @@ def load_bundle(folder: Path, device: torch.device | str = "cpu", kind: Kind | N
             raise UserError(f"{path}: truncated ({path.stat().st_size} bytes, {facts.bytes} expected)")
         if sha256(path) != facts.sha256:
             raise UserError(f"{path}: altered since it was written")
-    config = load(folder / "config.yaml", BundleConfig)
-    tokenizer = Tokenizer.load(folder / "tokenizer.model")
-    with torch.random.fork_rng(devices=[]):  # loading a model leaves the caller's random numbers alone
-        network = config.network(tokenizer.size)
-    weights = {name: tensor.float() for name, tensor in _read_shards(folder)}
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise UserError(
-            f"{folder}: the weights do not fit config.yaml ({str(error).splitlines()[-1].strip()})"
-        ) from None
-    return Bundle(config, about, tokenizer, network.to(device).eval().requires_grad_(False))
+    header = load(folder / "config.yaml", BundleHeader)
+    return Bundle(folder, header, about, Tokenizer.load(folder / "tokenizer.model"))
 
 
-def _written_out(config: BundleConfig) -> BundleConfig:
-    return replace(
-        config,
-        teacher=resolved(config.teacher) if config.teacher else None,
-        latent=resolved(config.latent) if config.latent else None,
-        field=resolved(config.field) if config.field else None,
-    )
+def kinds_in(folder: Path) -> list[str]:
+    """The kinds of the bundles that a model's folder holds: the latent model first, the teacher last."""
+    kinds = sorted(path.parent.name for path in folder.glob("*/format.json"))
+    return sorted(kinds, key=lambda kind: (kind != "latent", kind == "teacher"))
 
 
-def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    tensor = tensor.detach().cpu()
-    return (tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor).contiguous()
-
-
-def _part_sizes(config: BundleConfig, tokenizer: Tokenizer) -> dict[str, int]:
-    with torch.device("meta"):
-        return parameter_counts(config.network(tokenizer.size))
-
-
-def _pieces(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors, those larger than a shard cut into `name[0]`, `name[1]`, …"""
-    for name, tensor in sorted(weights.items()):
-        if tensor.nbytes <= SHARD_BYTES:
-            yield name, tensor
-            continue
-        rows = max(1, SHARD_BYTES * len(tensor) // tensor.nbytes)
-        for index, part in enumerate(tensor.split(rows)):
-            yield f"{name}[{index}]", part.contiguous()
-
-
-def _write_shards(folder: Path, weights: Mapping[str, Tensor]) -> None:
-    shards: list[dict[str, Tensor]] = [{}]
-    for name, tensor in _pieces(weights):
-        if shards[-1] and sum(t.nbytes for t in shards[-1].values()) + tensor.nbytes > SHARD_BYTES:
-            shards.append({})
-        shards[-1][name] = tensor
-    names = [f"model-{index:05}-of-{len(shards):05}.safetensors" for index in range(1, len(shards) + 1)]
-    for name, shard in zip(names, shards, strict=True):
-        write_atomically(folder / name, save(shard, {"format": "pt"}))
-    index = {
-        "metadata": {"total_size": sum(tensor.nbytes for shard in shards for tensor in shard.values())},
-        "weight_map": {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard},
-    }
-    write_atomically(folder / "model.safetensors.index.json", json.dumps(index, indent=2) + "\n")
-
-
-def _read_shards(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
-    parts: dict[str, dict[int, Tensor]] = {}
-    for shard in sorted(set(index["weight_map"].values())):
-        try:
-            tensors = load_file(folder / shard)
-        except SafetensorError as error:
-            raise UserError(f"{folder / shard}: not a safetensors file ({error})") from None
-        for name, tensor in tensors.items():
-            whole, _, part = name.rstrip("]").partition("[")
-            parts.setdefault(whole, {})[int(part or 0)] = tensor
-    for name, pieces in parts.items():
-        yield name, torch.cat([pieces[index] for index in sorted(pieces)]) if len(pieces) > 1 else pieces[0]
-
-
-def _card(config: BundleConfig, parameters: Mapping[str, int], facts: Mapping[str, Any]) -> str:
-    lines = [
-        f"# {config.kind}, {' → '.join(config.languages)}",
-        "",
-        "Written by latentmt.",
-        "",
-        "| part | parameters |",
-    ]
-    lines += ["|---|---|", *(f"| {part} | {count:,} |" for part, count in parameters.items())]
-    lines += [f"| all | {sum(parameters.values()):,} |", "", "| fact | value |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in facts.items())]) + "\n"
+def open_model(folder: Path) -> dict[str, Bundle]:
+    """Check all bundles of a model, and that they belong together; by kind."""
+    bundles = {kind: open_bundle(folder / kind, kind) for kind in kinds_in(folder)}
+    if "latent" not in bundles and "teacher" not in bundles:
+        raise UserError(f"{folder}: no model (neither latent/ nor teacher/ holds a bundle)")
+    first = bundles.get("latent") or bundles["teacher"]
+    for kind, bundle in bundles.items():
+        if kind not in ("latent", "teacher"):
+            if "latent" not in bundles:
+                raise UserError(f"{folder / kind}: the latent model it belongs to is not there")
+            if bundle.about.latent != bundles["latent"].about.fingerprint:
+                raise UserError(f"{folder / kind}: was trained on another latent model than {folder / 'latent'}")
+        if bundle.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            raise UserError(f"{folder / kind}: has another tokenizer than {folder / 'latent'}")
+        if (bundle.header.languages, bundle.header.rules) != (first.header.languages, first.header.rules):
+            raise UserError(f"{folder / kind}: is for other languages or text rules than {folder / 'latent'}")
+    return bundles

@@ -290,9 +290,9 @@ def translate(
     """Translate lines: each comes out as one line, as soon as it is there."""
     import json
 
-    from latentmt.infer.stream import batches_of, write_lines
-    from latentmt.infer.translator import Translator
+    from latentmt.text.stream import batches_of, write_lines
     from latentmt.train.ranks import pick_device
+    from latentmt.translator import Translator
 
     batches = batches_of(texts, input_)
     translator = Translator.load(model, pick_device(device), threads)
@@ -336,9 +336,9 @@ def trace(
     import json
 
     from latentmt.display import output
-    from latentmt.infer.translator import Translator
     from latentmt.refinement import show_trace, trace_tree
     from latentmt.train.ranks import pick_device
+    from latentmt.translator import Translator
 
     translator = Translator.load(model, pick_device(device), threads)
     options = translator.options(
@@ -381,11 +381,11 @@ def evaluate(
 ) -> None:
     """Measure the ways a model can translate on a test set; with several lengths or samples, search too."""
     from latentmt.display import output
-    from latentmt.infer.translator import Translator
     from latentmt.measure.evaluate import EvalSet, Wanted, show_evaluation
     from latentmt.measure.evaluate import evaluate as evaluate_translator
     from latentmt.measure.results import json_file
     from latentmt.train.ranks import pick_device
+    from latentmt.translator import Translator
 
     choices = _given(
         methods=method and [one.value for one in method],
@@ -413,12 +413,12 @@ def health(
     """Look at a recipe's latent model after a short run, before a long one: is it worth refining? If not, exit 1."""
     from latentmt.data.corpus import Corpus
     from latentmt.display import output
-    from latentmt.infer.translator import Translator
     from latentmt.measure.health import health as checks_of
     from latentmt.measure.health import show_health
     from latentmt.measure.results import json_file
     from latentmt.recipe import load_recipe
     from latentmt.train.ranks import pick_device
+    from latentmt.translator import Translator
 
     distilled, folder = load_recipe(recipe).distill is not None, _work_folder(recipe, work)
     out = json_ and json_file(json_)
@@ -449,11 +449,11 @@ def bench(
 ) -> None:
     """Measure how fast the ways a model can translate are: one text at a time, and many sentences together."""
     from latentmt.display import output
-    from latentmt.infer.translator import Translator
     from latentmt.measure.evaluate import Wanted
     from latentmt.measure.latency import choose_ways, measure_speed, parse_batches, read_source, show_speed
     from latentmt.measure.results import json_file
     from latentmt.train.ranks import pick_device
+    from latentmt.translator import Translator
 
     sizes, out = parse_batches(batches), json_ and json_file(json_)
     translator = Translator.load(model, pick_device(device), threads)
@@ -480,12 +480,12 @@ def samples(
 ) -> None:
     """Translate from samples of the prior, before and after refinement: what has moved and changed, in colours."""
     from latentmt.display import output
-    from latentmt.infer.translator import Translator
     from latentmt.measure.evaluate import EvalSet
     from latentmt.measure.results import json_file
     from latentmt.measure.samples import sampled, show_samples, take_samples
     from latentmt.report.make import write_samples
     from latentmt.train.ranks import pick_device
+    from latentmt.translator import Translator
 
     texts, page, out = EvalSet.read(src, ref), html and json_file(html), json_ and json_file(json_)
     translator = Translator.load(model, pick_device(device), threads)

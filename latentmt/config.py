@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
 
@@ -29,10 +29,15 @@ class Section:
 
 
 S = TypeVar("S")
+Upgrade = Callable[[dict[str, Any], str], dict[str, Any]]
+"""From the plain values of a file, and its name, to those that are validated."""
 
 
-def load(path: Path, kind: type[S], overrides: Sequence[str] = ()) -> S:
-    """Read `path` as a `kind`; each override is `section.key=value`, its value written as in YAML."""
+def load(path: Path, kind: type[S], overrides: Sequence[str] = (), upgrade: Upgrade | None = None) -> S:
+    """Read `path` as a `kind`; each override is `section.key=value`, its value written as in YAML.
+
+    `upgrade` may change the plain values before they are validated.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -44,6 +49,7 @@ def load(path: Path, kind: type[S], overrides: Sequence[str] = ()) -> S:
         raise UserError(f"{path}: expected keys and values, found {_named(tree)}")
     for override in overrides:
         _override(tree, override)
+    tree = upgrade(tree, str(path)) if upgrade else tree
     return from_tree(tree, kind, str(path))
 
 

@@ -9,12 +9,13 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from latentmt.bundle import Bundle, kinds_in, load_bundle
+from latentmt.bundle import kinds_in
 from latentmt.data.corpus import Corpus, Split
 from latentmt.data.pack import pack
 from latentmt.display import table
 from latentmt.errors import UserError
 from latentmt.installed import find_model, installed
+from latentmt.networks import LoadedBundle, load_bundle
 
 _PACKING_SEED = 0  # which pairs share a row changes no number shown here
 
@@ -47,7 +48,7 @@ def show_models(console: Console) -> None:
     console.print(table("Installed models", ["name", "languages", "bundles", "size", "folder"], rows))
 
 
-def _show_bundle(bundle: Bundle, console: Console) -> None:
+def _show_bundle(bundle: LoadedBundle, console: Console) -> None:
     about = bundle.about
     console.print(
         f"{about.kind} {about.fingerprint[:12]}, format {about.format}, {' → '.join(bundle.config.languages)}, "

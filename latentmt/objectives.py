@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentmt.nn.attention import compute_dtype, segment_lengths
-from latentmt.nn.gaussian import Gaussian
 
 Scalar = Float[Tensor, ""]
 Total = Int[Tensor, ""]
@@ -138,9 +137,8 @@ def smoothed_cross_entropy(
     return TokenLoss(loss, nll, correct, real.sum())
 
 
-def free_bits_kl(posterior: Gaussian, prior: Gaussian, real: Bool[Tensor, "r t"], budget: Scalar) -> KLLoss:
-    """KL(q ‖ p) of each token, summed over the latent's entries before the `budget` nats it has for free."""
-    kl = posterior.kl(prior).sum(-1)
+def free_bits_kl(kl: Float[Tensor, "r t"], real: Bool[Tensor, "r t"], budget: Scalar) -> KLLoss:
+    """The KL of each token, all entries of its latent together, of which `budget` nats are free."""
     return KLLoss(
         loss=torch.maximum(kl, budget).masked_fill(~real, 0.0).sum(),
         raw=kl.detach().masked_fill(~real, 0.0).sum(),

@@ -1,82 +1,85 @@
-"""How to translate: the choices a user has, and which of them go together. It translates nothing."""
+"""Decoding options: the one declaration of what a user can choose, and of which options go together.
+
+The dataclass serves Python, YAML, the command line and the server, which take names, types, bounds and help from its
+annotations. It translates nothing, and what a model supports is for the model to say.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from functools import cache
+from typing import Annotated, Any, Literal, TypedDict, get_args, get_type_hints
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from latentmt.config import Section
 from latentmt.errors import UserError
 
-Method = Literal["prior", "delta", "score", "energy", "teacher"]
-METHODS: tuple[Method, ...] = ("prior", "delta", "score", "energy", "teacher")
-
 Rerank = Literal["none", "teacher", "decoder", "elbo", "marginal"]
-RERANKS: tuple[Rerank, ...] = ("none", "teacher", "decoder", "elbo", "marginal")
+RERANKS: tuple[Rerank, ...] = get_args(Rerank)
 
 RemoveRepeats = Literal["words", "pieces", "none"]
-REMOVE_REPEATS: tuple[RemoveRepeats, ...] = ("words", "pieces", "none")
+REMOVE_REPEATS: tuple[RemoveRepeats, ...] = get_args(RemoveRepeats)
+
+MAX_CANDIDATES = 1000
+ADAPTIVE_STEPS = 6
+"""The maximum number of steps where sentences stop by themselves, unless it is given."""
+
+SEARCH_OPTIONS = frozenset(("method", "steps", "adaptive", "lengths", "samples", "rerank"))
+"""Options that are measured together. Who sets one of them does without the model's defaults for the others."""
 
 
-def _named_removal(value: Any) -> Any:
-    """Files may still say whether repetitions are removed; now it has a name what is removed."""
+def _from_bool(value: Any) -> Any:
+    """Version 0.1 stored whether repetitions are removed; now it is stored which."""
     return {True: "words", False: "none"}[value] if isinstance(value, bool) else value
-
-
-MOST = {"steps": 1000, "lengths": 101, "samples": 1000, "candidates": 1000, "beam": 100, "seed": 2**63 - 1}
-"""The most there may be of each."""
-
-WAY = frozenset(("method", "steps", "adaptive", "lengths", "samples", "rerank"))
-"""The choices that make a way to translate; the others go with any."""
 
 
 @dataclass(frozen=True)
 class DecodingOptions(Section):
     """How to translate."""
 
-    method: Method = "score"
-    """What refines: nothing (`prior`), `delta`, `score` or `energy`; or the autoregressive `teacher` instead."""
-    steps: int = 1
-    """Refinement steps."""
-    adaptive: bool = False
-    """Let each sentence stop when its steps have become short; `steps` is then the most there are."""
-    lengths: int = 1
-    """How many of the likeliest lengths are tried."""
-    samples: int = 1
-    """Latents tried for each length: the prior's mean, and samples of the prior."""
-    rerank: Rerank = "none"
-    """Which candidate is kept: the one the `teacher` finds likeliest, the latent model's own `decoder` (given z),
-    `elbo` or `marginal`; each per token."""
-    seed: int = 1
-    """Of the samples."""
-    length_bias: float = 0.0
-    """Added to every predicted length, as a share of the source's."""
-    remove_repeats: Annotated[RemoveRepeats, BeforeValidator(_named_removal)] = "words"
-    """Leave out `words` that repeat the one before them, or `pieces`, as the paper does, or nothing (`none`)."""
-    verbatim: bool = True
-    """Repeat what needs no translation (addresses, code, paths, emoji …), and keep the digits of numbers."""
-    beam: int = 4
-    """The teacher's, where it translates; 1 is greedy."""
+    method: Annotated[
+        str, Field(description="What refines: nothing (prior), delta, a learned field, or the teacher instead.")
+    ] = "score"
+    steps: Annotated[int, Field(ge=0, le=1000, description="Refinement steps.")] = 1
+    adaptive: Annotated[
+        bool, Field(description="Let each sentence stop when its steps have become short; steps is then the maximum.")
+    ] = False
+    lengths: Annotated[int, Field(ge=1, le=101, description="How many of the likeliest lengths are tried.")] = 1
+    samples: Annotated[
+        int, Field(ge=1, le=MAX_CANDIDATES, description="Latents tried for each length: the prior's mode and samples.")
+    ] = 1
+    rerank: Annotated[
+        Rerank,
+        Field(
+            description="What chooses between candidates: the teacher, or the latent model's decoder, ELBO, marginal."
+        ),
+    ] = "none"
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1, description="Of the samples.")] = 1
+    length_bias: Annotated[
+        float, Field(ge=-0.9, le=5, description="Added to every predicted length, as a share of the source's.")
+    ] = 0.0
+    remove_repeats: Annotated[
+        RemoveRepeats,
+        BeforeValidator(_from_bool),
+        Field(description="Remove words that repeat the one before them, or pieces (as the paper does), or nothing."),
+    ] = "words"
+    verbatim: Annotated[
+        bool, Field(description="Copy addresses, code, paths and emoji, and keep the digits of numbers.")
+    ] = True
+    beam: Annotated[int, Field(ge=1, le=100, description="The teacher's beam, where it translates; 1 is greedy.")] = 4
 
     def __post_init__(self) -> None:
-        for name, known in (("method", METHODS), ("rerank", RERANKS), ("remove_repeats", REMOVE_REPEATS)):
-            if getattr(self, name) not in known:
-                raise UserError(f"{name} {getattr(self, name)}: expected one of {', '.join(known)}")
-        for name, most in MOST.items():
-            least = 0 if name in ("steps", "seed") else 1
-            if not isinstance(getattr(self, name), int):
-                raise UserError(f"{name} {getattr(self, name)!r}: expected a whole number")
-            if not least <= getattr(self, name) <= most:
-                raise UserError(f"{name} {getattr(self, name)}: expected {least} to {most}")
-        for name in ("adaptive", "verbatim"):
-            if not isinstance(getattr(self, name), bool):
-                raise UserError(f"{name} {getattr(self, name)!r}: expected True or False")
-        if not isinstance(self.length_bias, int | float) or not -0.9 <= self.length_bias <= 5:
-            raise UserError(f"length_bias {self.length_bias}: expected -0.9 to 5")
+        for name, adapter in _adapters().items():
+            value = getattr(self, name)
+            try:
+                adapter.validate_python(value, strict=True)
+            except ValidationError:
+                raise UserError(f"{name} {_shown(name, value)}: expected {_expected(name, value)}") from None
+        if self.candidates > MAX_CANDIDATES:
+            raise UserError(f"candidates {self.candidates}: expected 1 to {MAX_CANDIDATES}")
         if self.method == "teacher":
             if self.candidates > 1 or self.rerank != "none":
                 raise UserError("the teacher translates by beam search: it has no lengths, samples or rerank")
@@ -92,7 +95,7 @@ class DecodingOptions(Section):
 
     @property
     def refines(self) -> bool:
-        """Whether latents are refined at all."""
+        """Whether latents are moved at all."""
         return self.method not in ("prior", "teacher") and self.steps > 0
 
     def __str__(self) -> str:
@@ -106,16 +109,64 @@ class DecodingOptions(Section):
         return name if self.verbatim else f"{name} raw"
 
 
-def check_names(choices: Iterable[str]) -> None:
-    """Refuse a choice that there is not."""
+class OptionArguments(TypedDict, total=False):
+    """The same as keyword arguments, for type checkers and editors; a test compares the two."""
+
+    method: str
+    steps: int
+    adaptive: bool
+    lengths: int
+    samples: int
+    rerank: Rerank
+    seed: int
+    length_bias: float
+    remove_repeats: RemoveRepeats
+    verbatim: bool
+    beam: int
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse options that do not exist."""
     known = [field.name for field in fields(DecodingOptions)]
-    for name in choices:
+    for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            raise UserError(f"unknown choice {name} ({meant})")
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            raise UserError(f"unknown option {name} ({hint})")
 
 
-def default_method(methods: Sequence[Method]) -> Method:
-    """The one to use when none is asked for."""
-    return next(method for method in ("score", "energy", "delta", "teacher") if method in methods)
+@cache
+def field_annotations() -> dict[str, Any]:
+    """The annotated types of the options: base type, bounds and description."""
+    return get_type_hints(DecodingOptions, include_extras=True)
+
+
+@cache
+def _adapters() -> dict[str, Any]:
+    hints = field_annotations()
+    # A bool for remove_repeats is for files only, where it is converted.
+    return {field.name: TypeAdapter(_without_converter(hints[field.name])) for field in fields(DecodingOptions)}
+
+
+def _without_converter(hint: Any) -> Any:
+    base, *metadata = get_args(hint)
+    kept = tuple(item for item in metadata if not isinstance(item, BeforeValidator))
+    return Annotated[(base, *kept)]
+
+
+def _shown(name: str, value: Any) -> str:
+    return str(value) if isinstance(value, str) and get_args(field_annotations()[name])[0] is not int else repr(value)
+
+
+def _expected(name: str, value: Any) -> str:
+    base, *metadata = get_args(field_annotations()[name])
+    if choices := get_args(base):
+        return f"one of {', '.join(choices)}"
+    if base is bool:
+        return "True or False"
+    if base is str:
+        return "a name"
+    if base is int and (isinstance(value, bool) or not isinstance(value, int)):
+        return "a whole number"
+    bounds = {type(bound).__name__: bound for item in metadata for bound in getattr(item, "metadata", ())}
+    return f"{bounds['Ge'].ge:g} to {bounds['Le'].le}" if base is float else f"{bounds['Ge'].ge} to {bounds['Le'].le}"

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import torch
 
-from latentmt.bundle import Kind, read_format, save_bundle
+from latentmt.bundle import read_format
 from latentmt.data.corpus import Corpus
 from latentmt.data.prepare import prepare
 from latentmt.data.tokenizer import Tokenizer
@@ -24,17 +24,14 @@ from latentmt.display import say
 from latentmt.distill import distill
 from latentmt.errors import UserError
 from latentmt.installed import find_model
-from latentmt.models.presets import parameter_counts
 from latentmt.models.teacher import Teacher
-from latentmt.recipe import Recipe
+from latentmt.networks import parameter_counts, save_bundle
+from latentmt.recipe import DISTILL, Recipe
 from latentmt.replacement import ASIDE, TRAINING, Finished, MakeRoom
 from latentmt.stages import Plan, finished_bundle, make_plan, started
 from latentmt.train.halt import Halt
 from latentmt.train.loop import Outcome, Run
 from latentmt.train.ranks import Ranks
-
-STAGES: tuple[Kind, ...] = ("teacher", "latent", "score", "energy")
-"""What is trained, in this order; each leaves a bundle of its kind."""
 
 
 def prepare_corpus(
@@ -67,15 +64,12 @@ def run(
         _, written = prepare_corpus(recipe, data, work, tokenizer, replace=replace)
         say(f"{work / 'corpus'}: {'written' if written else 'nothing changed'}")
     ranks.wait()
-    for stage in STAGES:
-        distilling = stage == "latent" and recipe.distill is not None
-        if not (distilling or getattr(recipe, stage)):
-            continue  # nothing is left undone by a halt that was asked for in the last step of all
+    for stage in recipe.stages_and_distillation:
         if ranks.any(halt.wanted()):
             return False
-        if distilling:
+        if stage == DISTILL:
             distill_corpus(recipe, work, ranks, replace=replace)
-        if getattr(recipe, stage) and not train_stage(
+        elif not train_stage(
             recipe, work, stage, ranks=ranks, halt=halt, budget_minutes=budget_minutes, replace=replace
         ):
             return False
@@ -116,7 +110,7 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = 
 def train_stage(
     recipe: Recipe,
     work: Path,
-    stage: Kind,
+    stage: str,
     *,
     ranks: Ranks,
     halt: Halt,

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from latentmt.config import Section, load
 from latentmt.data.prepare import DataConfig
+from latentmt.display import say
 from latentmt.distill import DistillConfig
-from latentmt.models.fields import FieldConfig
+from latentmt.fields.learned import DisplacementConfig
+from latentmt.fields.registry import AnyFieldConfig, learned_field
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
 from latentmt.train.loop import TrainConfig
-from latentmt.train.tasks import DisplacementConfig, ElboConfig
+from latentmt.train.tasks import ElboConfig
 
 Smoothing = Annotated[float, Field(ge=0, lt=1)]
 
@@ -44,11 +46,17 @@ class LatentStage(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class FieldStage(Section):
-    """A learned field, score or energy."""
+    """A learned field."""
 
-    model: FieldConfig
+    model: AnyFieldConfig
     train: TrainConfig
     displacement: DisplacementConfig = field(default_factory=DisplacementConfig)
+
+
+DISTILL = "distill"
+"""What makes the distilled corpus: no stage, since nothing is trained."""
+
+Stage = TeacherStage | LatentStage | FieldStage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +68,31 @@ class Recipe(Section):
     distill: DistillConfig | None = None
     """If named, the latent model learns from the teacher's translations."""
     latent: LatentStage | None = None
-    score: FieldStage | None = None
-    energy: FieldStage | None = None
+    fields: dict[str, FieldStage] = field(default_factory=dict)
+    """The learned fields by their registered names."""
 
     def __post_init__(self) -> None:
-        for kind, stage in (("score", self.score), ("energy", self.energy)):
-            if stage and stage.model.kind != kind:
-                raise ValueError(f"{kind}.model.kind is {stage.model.kind}")
+        for name, stage in self.fields.items():
+            if stage.model.kind != name:
+                raise ValueError(f"fields.{name}.model.kind is {stage.model.kind}")
         if self.distill and not self.teacher:
             raise ValueError("distill needs a teacher")
-        if (self.score or self.energy) and not self.latent:
+        if self.fields and not self.latent:
             raise ValueError("a field needs a latent model")
+
+    @property
+    def stages(self) -> dict[str, Stage]:
+        """What is trained, in this order, by the kind of bundle it leaves."""
+        first = {"teacher": self.teacher, "latent": self.latent}
+        return {name: stage for name, stage in first.items() if stage} | self.fields
+
+    @property
+    def stages_and_distillation(self) -> list[str]:
+        """The same by name, with distillation where it is done: after the teacher."""
+        names = list(self.stages)
+        if self.distill:
+            names.insert(names.index("teacher") + 1, DISTILL)
+        return names
 
 
 def recipe_file(path: Path) -> Path:
@@ -86,4 +108,17 @@ def recipe_name(path: Path) -> str:
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe."""
-    return load(recipe_file(path), Recipe, overrides)
+    return load(recipe_file(path), Recipe, overrides, _with_fields)
+
+
+def _with_fields(tree: dict[str, Any], where: str) -> dict[str, Any]:
+    """Fields under `fields`, each with its kind. Version 0.1 had them at the top."""
+    top = {name: tree.pop(name) for name in ("score", "energy") if name in tree}
+    if top:
+        say(f"WARNING: {where}: {', '.join(top)} belong under fields; the old place goes with 0.3")
+    stages = top | (tree.get("fields") or {})
+    for name, stage in stages.items():
+        learned_field(name)
+        if isinstance(stage, dict) and isinstance(stage.get("model", {}), dict):
+            stages[name] = stage | {"model": {"kind": name} | stage.get("model", {})}
+    return tree | {"fields": stages} if stages else tree

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from latentmt.infer.trace import SentenceTrace, Step, changed
-from latentmt.infer.translator import Translator
 from latentmt.options import DecodingOptions
+from latentmt.results import SentenceTrace, Step, changed
+from latentmt.translator import Translator
 
 CHANGED = "bold green"
 SHOWN = 5

@@ -13,21 +13,24 @@ from typing import Any, cast
 
 import torch
 
-from latentmt.bundle import Bundle, BundleConfig, Kind, load_bundle, read_format
+from latentmt.bundle import read_format
 from latentmt.config import to_tree
 from latentmt.data.corpus import Corpus
 from latentmt.errors import UserError
-from latentmt.infer.translator import Translator
+from latentmt.fields.learned import FieldNetwork
+from latentmt.fields.registry import learned_field
 from latentmt.measure.quality import measure
-from latentmt.models.fields import EnergyNet, ScoreNet
-from latentmt.models.latent import LatentConfig, LatentModel
+from latentmt.models.latent import LatentModel
 from latentmt.models.presets import resolved
 from latentmt.models.teacher import Teacher
+from latentmt.networks import BundleConfig, LoadedBundle, load_bundle
 from latentmt.options import DecodingOptions
-from latentmt.recipe import FieldStage, LatentStage, Recipe, TeacherStage
+from latentmt.recipe import FieldStage, LatentStage, Recipe, Stage, TeacherStage
+from latentmt.task import Task
 from latentmt.train.loop import TrainConfig, Validation, deciding, run_identity
 from latentmt.train.ranks import Ranks
-from latentmt.train.tasks import FieldTask, LatentTask, Task, TeacherTask
+from latentmt.train.tasks import LatentTask, TeacherTask
+from latentmt.translator import Translator
 
 VALIDATION_SENTENCES = 500
 SHOWN = 2
@@ -48,7 +51,7 @@ class Plan:
     """The fingerprint of the latent model that a field belongs to."""
 
     @property
-    def stage(self) -> Kind:
+    def stage(self) -> str:
         return self.bundle.kind
 
     @property
@@ -63,69 +66,79 @@ class Plan:
         return {self.stage: self.identity["stage"] | {"train": deciding(self.train)}, **others}
 
 
-def make_plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> Plan:
+def make_plan(recipe: Recipe, work: Path, stage: str, ranks: Ranks) -> Plan:
     """The plan of a stage, from what the earlier ones left in the work folder."""
-    settings = getattr(recipe, stage)
+    settings = recipe.stages.get(stage)
     if not settings:
-        raise UserError(f"the recipe has no {stage} section")
+        section = stage if stage in ("teacher", "latent") else f"fields.{stage}"
+        raise UserError(f"the recipe has no {section} section")
     distilled = stage != "teacher" and recipe.distill is not None
     corpus = Corpus.load(work / ("distilled" if distilled else "corpus"))
     if distilled and corpus.manifest.sources.get("teacher") != read_format(work / "teacher").fingerprint:
         raise UserError(f"{corpus.folder}: is not by the teacher in {work / 'teacher'}; distil again")
-    manifest = corpus.manifest
-    texts: dict[str, Any] = {"languages": manifest.languages, "rules": manifest.rules, "longest": manifest.row_width}
-    identity = {
-        "corpus": corpus.manifest.fingerprint,
-        "tokenizer": corpus.manifest.tokenizer,
-        "stage": _deciding(settings),
-    }
     torch.manual_seed(settings.train.seed)  # the initial weights
-    if stage == "teacher":
-        teacher = Teacher(settings.model, corpus.tokenizer.size)
-        return Plan(
-            TeacherTask(teacher, settings.smoothing),
-            corpus,
-            settings.train,
-            BundleConfig(**texts, teacher=settings.model),
-            identity,
-            _validation(corpus, teacher=teacher, ways=[DecodingOptions(method="teacher", beam=1)]),
-        )
-    if stage == "latent":
-        latent = LatentModel(settings.model, corpus.tokenizer.size)
-        return Plan(
-            LatentTask(latent, settings.smoothing, settings.elbo),
-            corpus,
-            settings.train,
-            BundleConfig(**texts, latent=settings.model),
-            identity,
-            _validation(
-                corpus,
-                latent=latent,
-                ways=[DecodingOptions(method="prior", steps=0), DecodingOptions(method="delta", steps=1)],
-            ),
-        )
-    frozen = finished_bundle(work, "latent", corpus, ranks)
-    latent, config = cast(LatentModel, frozen.network), cast(LatentConfig, frozen.config.latent)
-    bundle = BundleConfig(**texts, latent=config, field=settings.model)
-    net = cast(ScoreNet | EnergyNet, bundle.network(corpus.tokenizer.size))
+    if isinstance(settings, TeacherStage):
+        return _teacher_plan(settings, corpus)
+    if isinstance(settings, LatentStage):
+        return _latent_plan(settings, corpus)
+    return _field_plan(settings, corpus, finished_bundle(work, "latent", corpus, ranks))
+
+
+def _teacher_plan(settings: TeacherStage, corpus: Corpus) -> Plan:
+    teacher = Teacher(settings.model, corpus.tokenizer.size)
     return Plan(
-        FieldTask(net, latent, settings.displacement),
+        TeacherTask(teacher, settings.smoothing),
+        corpus,
+        settings.train,
+        BundleConfig(**_text_config(corpus), teacher=settings.model),
+        _identity(corpus, settings),
+        _validation(corpus, [DecodingOptions(method="teacher", beam=1)], teacher=teacher),
+    )
+
+
+def _latent_plan(settings: LatentStage, corpus: Corpus) -> Plan:
+    latent = LatentModel(settings.model, corpus.tokenizer.size)
+    return Plan(
+        LatentTask(latent, settings.smoothing, settings.elbo),
+        corpus,
+        settings.train,
+        BundleConfig(**_text_config(corpus), latent=settings.model),
+        _identity(corpus, settings),
+        _validation(
+            corpus, [DecodingOptions(method="prior", steps=0), DecodingOptions(method="delta", steps=1)], latent=latent
+        ),
+    )
+
+
+def _field_plan(settings: FieldStage, corpus: Corpus, frozen: LoadedBundle) -> Plan:
+    latent, name = cast(LatentModel, frozen.network), settings.model.kind
+    bundle = BundleConfig(**_text_config(corpus), latent=frozen.config.latent, field=settings.model)
+    network = cast(FieldNetwork, bundle.network(corpus.tokenizer.size))
+    tried = [("prior", 0), (name, 1), ("delta", 1)]
+    return Plan(
+        learned_field(name).task(network, latent, settings.displacement),
         corpus,
         settings.train,
         bundle,
-        identity | {"latent": frozen.about.fingerprint},
+        _identity(corpus, settings) | {"latent": frozen.about.fingerprint},
         _validation(
             corpus,
+            [DecodingOptions(method=method, steps=steps) for method, steps in tried],
             latent=latent,
-            fields={stage: net},
-            ways=[
-                DecodingOptions(method="prior", steps=0),
-                DecodingOptions(method=stage, steps=1),
-                DecodingOptions(method="delta", steps=1),
-            ],
+            fields={name: network},
         ),
         latent=frozen.about.fingerprint,
     )
+
+
+def _text_config(corpus: Corpus) -> dict[str, Any]:
+    manifest = corpus.manifest
+    return {"languages": manifest.languages, "rules": manifest.rules, "longest": manifest.row_width}
+
+
+def _identity(corpus: Corpus, settings: Stage) -> dict[str, Any]:
+    manifest = corpus.manifest
+    return {"corpus": manifest.fingerprint, "tokenizer": manifest.tokenizer, "stage": _deciding(settings)}
 
 
 def started(plan: Plan, folder: Path, out: Path) -> Plan:
@@ -148,15 +161,19 @@ def _size(config: BundleConfig) -> list[dict[str, Any]]:
     return [{key: value for key, value in to_tree(part).items() if key not in ("preset", "dropout")} for part in parts]
 
 
-def _deciding(settings: TeacherStage | LatentStage | FieldStage) -> dict[str, Any]:
-    """A stage's settings but for how it is trained, its size written out."""
-    tree = to_tree(settings)
+def _deciding(settings: Stage) -> dict[str, Any]:
+    """A stage's settings but for how it is trained, its size written out.
+
+    Keys that version 0.1 did not have are left out while they have their default, so that identities stay the same.
+    """
+    tree, model = to_tree(settings), to_tree(resolved(settings.model))
     del tree["train"]
-    return tree | {"model": to_tree(resolved(settings.model))}
+    added = {"prior": "gaussian", "output": "tokens"}
+    return tree | {"model": {key: value for key, value in model.items() if value != added.get(key, ...)}}
 
 
-def finished_bundle(work: Path, stage: Kind, corpus: Corpus, ranks: Ranks) -> Bundle:
-    """What an earlier stage left, if it speaks the corpus's pieces."""
+def finished_bundle(work: Path, stage: str, corpus: Corpus, ranks: Ranks) -> LoadedBundle:
+    """What an earlier stage left, if it has the corpus's pieces."""
     if not (work / stage / "format.json").exists():
         raise UserError(f"{work / stage}: not there yet; train that stage first")
     bundle = load_bundle(work / stage, ranks.device, stage)
@@ -165,22 +182,24 @@ def finished_bundle(work: Path, stage: Kind, corpus: Corpus, ranks: Ranks) -> Bu
     return bundle
 
 
-def _validation(corpus: Corpus, *, ways: Sequence[DecodingOptions], **networks: Any) -> Callable[[], Validation]:
-    """A look at the development set in several ways: BLEU of each, repetitions of the first, and translations."""
+def _validation(corpus: Corpus, tried: Sequence[DecodingOptions], **networks: Any) -> Callable[[], Validation]:
+    """Translate the development set with several options: BLEU of each, repetitions of the first, and samples."""
 
     pairs = corpus.text("dev")[:VALIDATION_SENTENCES]
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
 
-    def look() -> Validation:
+    def validate() -> Validation:
         manifest = corpus.manifest
-        translator = Translator(corpus.tokenizer, manifest.rules, longest=manifest.row_width, graphed=False, **networks)
+        translator = Translator.from_networks(
+            corpus.tokenizer, manifest.rules, max_length=manifest.row_width, graphs=False, **networks
+        )
         metrics: dict[str, float] = {}
         samples = [f"  source     {pair.source}\n  reference  {pair.target}" for pair in pairs[:SHOWN]]
-        for way in ways:
-            done = translator.translations(sources, way)
+        for options in tried:
+            done = translator.translations(sources, options)
             quality = measure([one.text for one in done], [one.ids for one in done], [references])
-            metrics |= {f"BLEU {way}": quality.bleu.value} | ({} if metrics else {"repeats": quality.repeats})
-            samples = [f"{shown}\n  {way!s:<10} {one.text}" for shown, one in zip(samples, done, strict=False)]
+            metrics |= {f"BLEU {options}": quality.bleu.value} | ({} if metrics else {"repeats": quality.repeats})
+            samples = [f"{shown}\n  {options!s:<10} {one.text}" for shown, one in zip(samples, done, strict=False)]
         return Validation(metrics, "\n".join(samples))
 
-    return look
+    return validate

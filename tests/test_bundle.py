@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from latentmt import bundle
-from latentmt.bundle import BundleConfig, load_bundle, save_bundle
+from latentmt import networks
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
-from latentmt.infer.translator import Translator
-from latentmt.models.fields import FieldConfig
+from latentmt.fields.learned import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
+from latentmt.networks import BundleConfig, load_bundle, save_bundle
 from latentmt.options import DecodingOptions
+from latentmt.translator import Translator
 
 SIZE = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2}
 RULES = (TextRules(lowercase=True), TextRules())
@@ -71,7 +71,7 @@ def test_what_is_written_is_read(tmp_path: Path, tokenizer: Tokenizer, kind: str
 def test_large_tensors_are_cut_and_shards_stay_small(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "SHARD_BYTES", 20_000)
+    monkeypatch.setattr(networks, "SHARD_BYTES", 20_000)
     network, _ = saved(tmp_path / "latent", "latent", tokenizer)
     shards = sorted((tmp_path / "latent").glob("*.safetensors"))
     assert len(shards) > 5

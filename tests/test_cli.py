@@ -12,9 +12,9 @@ import torch
 
 from latentmt.bundle import read_format
 from latentmt.errors import UserError
-from latentmt.infer.translator import Translator
 from latentmt.installed import PRETRAINED
 from latentmt.options import DecodingOptions
+from latentmt.translator import Translator
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "tests" / "fixtures" / "tatoeba"
@@ -90,8 +90,8 @@ def test_devices_that_are_not_there(tmp_path: Path, recipe: Path) -> None:
 
 def test_names_on_the_command_line_are_the_packages_own() -> None:
     from latentmt.cli import Method, Stage
-    from latentmt.infer.translator import METHODS
     from latentmt.pipeline import STAGES
+    from latentmt.translator import METHODS
 
     assert tuple(Stage) == STAGES
     assert tuple(Method) == METHODS

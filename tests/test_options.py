@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import jaxtyping
 import pytest
 
 from latentmt.config import from_tree, load, to_tree
 from latentmt.errors import UserError
-from latentmt.options import METHODS, MOST, RERANKS, DecodingOptions, default_method
+from latentmt.options import MAX_CANDIDATES, RERANKS, DecodingOptions, OptionArguments, check_names, field_annotations
+
+METHODS = ("prior", "delta", "score", "energy", "teacher")
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def test_the_plainest_choice_is_one_candidate_and_one_step() -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"method": "gradient"}, "method gradient: expected one of prior, delta, score, energy, teacher"),
+        ({"method": 3}, "method 3: expected a name"),
         ({"rerank": "bleu"}, "rerank bleu: expected one of none, teacher, decoder, elbo, marginal"),
         ({"remove_repeats": "letters"}, "remove_repeats letters: expected one of words, pieces, none"),
         ({"remove_repeats": True}, "remove_repeats True: expected one of words, pieces, none"),
@@ -67,10 +69,10 @@ def test_what_does_not_go_together_is_refused_in_one_line(choices: dict[str, Any
 
 
 def test_bounds_are_themselves_allowed() -> None:
-    for name in MOST.keys() - {"candidates"}:
-        for value in (0 if name in ("steps", "seed") else 1, MOST[name]):
+    for name, largest in {"steps": 1000, "lengths": 101, "samples": 1000, "beam": 100, "seed": 2**63 - 1}.items():
+        for value in (0 if name in ("steps", "seed") else 1, largest):
             assert getattr(DecodingOptions(**{name: value}, rerank="decoder"), name) == value
-    assert DecodingOptions(lengths=100, samples=10, rerank="decoder").candidates == MOST["candidates"]
+    assert DecodingOptions(lengths=100, samples=10, rerank="decoder").candidates == MAX_CANDIDATES
     for bias in (-0.9, 5.0):
         assert DecodingOptions(length_bias=bias).length_bias == bias
 
@@ -126,11 +128,18 @@ def test_choices_cannot_be_changed_behind_the_checks() -> None:
     assert len({options, DecodingOptions(samples=2, rerank="elbo"), DecodingOptions()}) == 2
 
 
-def test_the_best_method_there_is_is_the_default() -> None:
-    assert default_method(METHODS) == "score"
-    assert default_method(["prior", "delta", "energy", "teacher"]) == "energy"
-    assert default_method(["prior", "delta", "teacher"]) == "delta"
-    assert default_method(["teacher"]) == "teacher"
+def test_keyword_arguments_are_those_of_the_dataclass() -> None:
+    base = {name: get_args(hint)[0] for name, hint in field_annotations().items() if name != "__pydantic_config__"}
+    assert get_type_hints(OptionArguments) == base
+    assert list(OptionArguments.__annotations__) == [field.name for field in dataclasses.fields(DecodingOptions)]
+
+
+def test_an_unknown_option_is_named_with_the_closest_one() -> None:
+    check_names(["steps", "beam"])
+    with pytest.raises(UserError, match=r"unknown option step \(did you mean steps\?\)"):
+        check_names(["step"])
+    with pytest.raises(UserError, match=r"unknown option colour \(there are method, steps"):
+        check_names(["colour"])
 
 
 def test_files_may_say_what_is_removed_or_only_whether(tmp_path: Path) -> None:
@@ -142,5 +151,5 @@ def test_files_may_say_what_is_removed_or_only_whether(tmp_path: Path) -> None:
     assert options.remove_repeats == "none"
     assert from_tree(to_tree(options), DecodingOptions, "again") == options
     (tmp_path / "options.yaml").write_text("remove_repeats: 1")
-    with pytest.raises(UserError, match=r"how\.yaml: remove_repeats: .*'words', 'pieces' or 'none'"):
+    with pytest.raises(UserError, match=r"options\.yaml: remove_repeats: .*'words', 'pieces' or 'none'"):
         load(tmp_path / "options.yaml", DecodingOptions)

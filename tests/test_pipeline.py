@@ -10,8 +10,7 @@ import torch
 from latentmt.bundle import read_format
 from latentmt.data.corpus import Corpus
 from latentmt.data.tokens import Pairs, Tokens
-from latentmt.infer.refine import net_field
-from latentmt.infer.translator import Translator
+from latentmt.translator import Translator
 
 RECIPE = """
 data:
@@ -54,18 +53,21 @@ def against_delta(work: Path, kind: str) -> tuple[float, float]:
     Of the development set, and without what training reports: a field that learnt the wrong thing well is found out.
     """
     translator, dev = Translator.load(work), Corpus.load(work / "distilled").split("dev")
-    model = translator.latent
+    model = translator.backend.networks.latent
     assert model
     pairs = Pairs(*(Tokens.padded([side[i].tolist() for i in range(len(dev))]) for side in (dev.source, dev.target)))
     layout, source = pairs.target.layout, model.encode(pairs.source)
-    prior = model.prior(layout, model.prior_stack.project_kv(source))
+    prior = model.prior(layout, model.prior.project_kv(source))
     torch.manual_seed(1)
     z = end = prior.mean + prior.std * torch.randn_like(prior.mean)
     for _ in range(4):
         states = model.decode(end, layout, model.decoder_stack.project_kv(source))
-        best = Tokens(model.logits(states).argmax(-1), layout)
+        best = Tokens(model.embedding.logits(states).argmax(-1), layout)
         end = model.posterior(best, model.posterior_stack.project_kv(source)).mean
-    wanted, found = (end - z)[layout.real], net_field(translator.fields[kind], source, layout)(z)[layout.real]
+    wanted, found = (
+        (end - z)[layout.real],
+        net_field(translator.backend.networks.fields[kind], source, layout)(z)[layout.real],
+    )
     left = (found - wanted).square().sum() / wanted.square().sum()
     return float(left), float(torch.cosine_similarity(found, wanted, dim=-1).mean())
 

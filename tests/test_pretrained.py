@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from latentmt.infer.translator import Translator
 from latentmt.installed import PRETRAINED
 from latentmt.options import DecodingOptions
 from latentmt.serve.markup import Document
+from latentmt.translator import Translator
 
 FOLDER = PRETRAINED / "deen"
 
@@ -114,14 +114,14 @@ def test_half_a_character_is_not_shown(deen: Translator) -> None:
 
 CORES = """
 import os, torch
-from latentmt.infer.translator import Translator
+from latentmt.translator import Translator
 
 running = len(os.listdir("/proc/self/task"))
 print(torch.get_num_threads())
 for threads in (None, 2, None):
     translator = Translator.load("deen", threads=threads)
     translator.translate("Wo kann ich hier eine Fahrkarte kaufen?")
-    print(torch.get_num_threads(), translator.engine.workers, len(os.listdir("/proc/self/task")) - running)
+    print(torch.get_num_threads(), translator.backend.workers, len(os.listdir("/proc/self/task")) - running)
 """
 
 

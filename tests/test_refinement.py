@@ -11,12 +11,11 @@ from rich.text import Text
 
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import EOS, Tokenizer, TokenizerConfig, train_tokenizer
-from latentmt.infer.results import Candidate
-from latentmt.infer.trace import SentenceTrace, Step
-from latentmt.infer.translator import Translator
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.options import DecodingOptions
 from latentmt.refinement import CHANGED, SHOWN, show_trace, trace_tree
+from latentmt.results import Candidate, SentenceTrace, Step
+from latentmt.translator import Translator
 
 TEXTS = ["ein kleiner Satz steht hier", "a small sentence is is here", "a small sentence is here", "the small one"]
 
@@ -26,7 +25,7 @@ def translator() -> Translator:
     tokenizer = train_tokenizer(TEXTS * 20, TokenizerConfig(vocabulary=400))
     config = LatentConfig(preset="tiny", d_model=16, d_filter=16, layers=1, heads=2, encoder_layers=1)
     model = LatentModel(config, tokenizer.size).eval()
-    return Translator(tokenizer, (TextRules(), TextRules()), latent=model)
+    return Translator.from_networks(tokenizer, (TextRules(), TextRules()), latent=model)
 
 
 def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -8,17 +8,17 @@ import torch
 from safetensors import safe_open
 
 from latentmt import cli, installed
-from latentmt.bundle import BundleConfig, load_bundle, save_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
-from latentmt.infer.translator import Translator
+from latentmt.fields.learned import FieldConfig
 from latentmt.measure.evaluate import Wanted, ways_of
-from latentmt.models.fields import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
+from latentmt.networks import BundleConfig, load_bundle, save_bundle
 from latentmt.options import DecodingOptions
 from latentmt.release import release
+from latentmt.translator import Translator
 
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 16, "layers": 1, "heads": 2}
 COMMON = {"languages": ("de", "en"), "rules": (TextRules(), TextRules())}

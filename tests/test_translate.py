@@ -20,16 +20,16 @@ import pytest
 import torch
 
 from latentmt import cli
-from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
-from latentmt.infer.stream import MOST, ready_lines
-from latentmt.infer.translator import Translator
-from latentmt.models.fields import FieldConfig
+from latentmt.fields.learned import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
+from latentmt.networks import BundleConfig, save_bundle
 from latentmt.options import REMOVE_REPEATS, RERANKS, DecodingOptions
+from latentmt.text.stream import MOST, ready_lines
+from latentmt.translator import Translator
 
 PATIENCE = 60
 """Seconds after which a process that says nothing is taken to hang."""

@@ -7,13 +7,17 @@ from typing import Any
 
 import torch
 
-from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.data.corpus import Corpus
 from latentmt.data.numbers import Sizes, write_numbers
 from latentmt.data.tokenizer import EOS
-from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
-from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.fields.energy import EnergyNetwork
+from latentmt.fields.learned import FieldConfig
+from latentmt.fields.registry import field_network
+from latentmt.fields.score import ScoreNetwork
+from latentmt.models.latent import LatentConfig, LatentModel
+from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.networks import BundleConfig, save_bundle
 from latentmt.pipeline import prepare_corpus
 from latentmt.recipe import load_recipe
 
@@ -38,22 +42,22 @@ BYTES = slice(4, 260)
 """The ids of the byte pieces."""
 
 
-def enliven(network: LatentModel | ScoreNet | EnergyNet | Teacher) -> None:
+def enliven(network: LatentModel | ScoreNetwork | EnergyNetwork | Teacher) -> None:
     """Make heads so large that every sentence and every method has its own text, in letters."""
     with torch.no_grad():
         if isinstance(network, LatentModel):
-            for head in (network.prior_head, network.posterior_head):
+            for head in (network.prior.head, network.posterior_head):
                 head.weight[: network.latent_dim].normal_(std=1.0)
                 head.weight[network.latent_dim :].normal_(std=0.1)
-            for stack in (network.prior_stack, network.posterior_stack):
+            for stack in (network.prior.stack, network.posterior_stack):
                 stack.layers[0].cross_attention.out.weight.mul_(3)
-            network.length_head.weight.normal_(std=1.5)
-            network.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+            network.output.length_head.weight.normal_(std=1.5)
+            network.output.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
         if isinstance(network, LatentModel | Teacher):
             network.decoder_stack.layers[0].cross_attention.out.weight.mul_(3)
             network.embedding.weight[BYTES] *= 0.1
         else:
-            network.head.weight.normal_(std=0.8 if isinstance(network, ScoreNet) else 8.0)
+            network.head.weight.normal_(std=0.8 if isinstance(network, ScoreNetwork) else 8.0)
 
 
 def write_corpus(folder: Path, held_out: int) -> Corpus:
@@ -69,13 +73,13 @@ def write_models(folder: Path, corpus: Corpus, latent_dim: int = 4) -> None:
     pieces, config = corpus.tokenizer.size, LatentConfig(**SIZE, encoder_layers=1, latent_dim=latent_dim)
     facts: dict[str, Any] = {"languages": corpus.manifest.languages, "rules": corpus.manifest.rules}
     latent, teacher = LatentModel(config, pieces), Teacher(TEACHER, pieces)
-    score, energy = (make_field(FieldConfig(kind=kind, **SIZE), config) for kind in ("score", "energy"))
-    assert isinstance(score, ScoreNet)
+    score, energy = (field_network(FieldConfig(kind=kind, **SIZE), config) for kind in ("score", "energy"))
+    assert isinstance(score, ScoreNetwork)
     with torch.no_grad():
-        latent.prior_head.weight[:latent_dim].normal_(std=0.5)
+        latent.prior.head.weight[:latent_dim].normal_(std=0.5)
         latent.posterior_head.weight[:latent_dim].normal_(std=0.5)
-        latent.length_head.weight.mul_(0.1)
-        latent.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
+        latent.output.length_head.weight.mul_(0.1)
+        latent.output.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
         score.head.weight.normal_()
         energy.head.weight.mul_(20)
         teacher.decoder_stack.norm.bias += 3 * teacher.embedding.weight[EOS]  # else it would write on to the last place

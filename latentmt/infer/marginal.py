@@ -16,6 +16,7 @@ from torch import Tensor
 
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.latent import LatentModel
+from latentmt.models.priors import Prior
 from latentmt.nn.attention import Source
 from latentmt.nn.gaussian import Gaussian
 
@@ -63,10 +64,9 @@ def marginal(
     noise = noise[:, :width].to(posterior.mean)
 
     def log_weights(row: Int[Tensor, " n"], sample: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-        proposal, y = _rows_of(posterior, row), _select(target, row)
+        proposal, y = posterior.select(row), _select(target, row)
         z = proposal.sample(noise.index_select(0, sample))
-        # Subtracted entry by entry: the sums are large and nearly equal, and their difference would lose digits.
-        ratio = (_rows_of(prior, row).log_prob(z) - proposal.log_prob(z)).sum(-1).masked_fill(~y.layout.real, 0.0)
+        ratio = prior.select(row).log_ratio(proposal, z).masked_fill(~y.layout.real, 0.0)
         return (model.log_prob(model.decode(z, y.layout, memory.select(row // candidates)), y) + ratio).sum(-1)
 
     pairs = torch.arange(rows * samples, device=target.ids.device).split(chunk)
@@ -84,17 +84,13 @@ def elbo(model: LatentModel, source: Source, target: Tokens) -> Float[Tensor, " 
     layout = target.layout
     prior, posterior = _prior_and_posterior(model, source, target)
     states = model.decode(posterior.mean, layout, model.decoder_stack.project_kv(source))
-    kl = posterior.kl(prior).sum(-1).masked_fill(~layout.real, 0.0)
+    kl = prior.kl(posterior).masked_fill(~layout.real, 0.0)
     return (model.log_prob(states, target) - kl).sum(-1)
 
 
-def _prior_and_posterior(model: LatentModel, source: Source, target: Tokens) -> tuple[Gaussian, Gaussian]:
-    prior = model.prior(target.layout, model.prior_stack.project_kv(source))
+def _prior_and_posterior(model: LatentModel, source: Source, target: Tokens) -> tuple[Prior, Gaussian]:
+    prior = model.prior(target.layout, model.prior.project_kv(source))
     return prior, model.posterior(target, model.posterior_stack.project_kv(source))
-
-
-def _rows_of(gaussian: Gaussian, rows: Int[Tensor, " n"]) -> Gaussian:
-    return Gaussian(gaussian.mean.index_select(0, rows), gaussian.std.index_select(0, rows))
 
 
 def _select(tokens: Tokens, rows: Int[Tensor, " n"]) -> Tokens:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from latentmt.infer.trace import SentenceTrace
+from latentmt.results import SentenceTrace
 
 
 @dataclass(frozen=True)

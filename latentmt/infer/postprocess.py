@@ -6,9 +6,7 @@ pieces say: no language is known here.
 
 from __future__ import annotations
 
-import itertools
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -122,13 +120,3 @@ def _kept(ids: Int[Tensor, "r t"], keep: Bool[Tensor, "r t"]) -> tuple[Int[Tenso
     place = torch.where(keep, keep.cumsum(1) - 1, width)  # what goes, goes to a column that is cut off
     moved = torch.full((rows, width + 1), PAD, dtype=ids.dtype, device=ids.device).scatter(1, place, ids)
     return moved[:, :width], keep.sum(1)
-
-
-def count_repeats(ids: Sequence[int]) -> int:
-    """How many ids repeat the one before them."""
-    return sum(first == second for first, second in itertools.pairwise(ids))
-
-
-def without_special(ids: Sequence[int]) -> list[int]:
-    """The ids that have text."""
-    return [id_ for id_ in ids if id_ not in SPECIAL]

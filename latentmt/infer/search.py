@@ -1,33 +1,31 @@
-"""From a source to its target: choose lengths, start latents, refine them, read off tokens, keep the best candidate.
+"""From a source to its target: predict lengths, start latents, refine them, read off tokens, keep the best candidate.
 
 Plain decoding is a search with one candidate. Each candidate has its own length and is masked by it, so a longer one
-than the likeliest survives whole. It knows nothing of text; and given the width of the targets, it never waits for
-the device: a length that does not fit is cut and flagged.
+than the likeliest is kept whole. It knows nothing of text. Given the width of the targets it never synchronises with
+the device: a length that does not fit is truncated and flagged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentmt.data.tokens import Layout, Tokens
+from latentmt.fields.base import Context, Field, FieldType
+from latentmt.fields.learned import FieldNetwork
+from latentmt.fields.refine import OnStep, Stop, refine
+from latentmt.fields.registry import field_types
 from latentmt.infer.postprocess import PieceTable, readable
-from latentmt.infer.refine import Field, OnStep, Stop, decode_tokens, delta_field, net_field, refine
 from latentmt.infer.rerank import MARGINAL_SAMPLES, by_decoder, by_elbo, by_marginal, by_teacher
-from latentmt.models.fields import EnergyNet, ScoreNet
-from latentmt.models.latent import LENGTH_LIMIT, LatentModel
+from latentmt.models.latent import LatentModel
+from latentmt.models.priors import prior_and_samples
 from latentmt.models.teacher import Teacher
-from latentmt.nn.attention import Memory, Source, segment_lengths
-from latentmt.nn.gaussian import Gaussian
-from latentmt.nn.positions import MAX_POSITIONS
+from latentmt.nn.attention import Memory, Source
 from latentmt.options import DecodingOptions
-
-SHORTEST = 2
-"""A target is a piece and EOS, at least."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +33,39 @@ class Networks:
     """What translates: a latent model with its fields, a teacher, or both."""
 
     latent: LatentModel | None
-    fields: Mapping[str, ScoreNet | EnergyNet]
+    fields: Mapping[str, FieldNetwork]
     teacher: Teacher | None
     pieces: PieceTable
     """What is known of the vocabulary."""
+    types: Mapping[str, FieldType] = field(default_factory=field_types)
+    """The fields there are. Looked up once, not inside what is compiled."""
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods that these networks allow."""
+        fields = [name for name in self.types if name in self.fields or (name == "delta" and self.latent)]
+        return [*(["prior", *fields] if self.latent else []), *(["teacher"] if self.teacher else [])]
+
+    @property
+    def default_method(self) -> str:
+        """The first learned field; without one, delta; without a latent model, the teacher."""
+        learned = [name for name in self.methods if name in self.fields]
+        return next(iter(learned), "delta" if self.latent else "teacher")
+
+    def compiles(self, options: DecodingOptions) -> bool:
+        """Whether a search can be compiled: not where the host decides when to stop, nor a field that cannot be."""
+        return not options.adaptive and (not options.refines or self.types[options.method].compiles)
+
+    def bind_field(self, method: str, source: Source, layout: Layout, decoder: Memory | None = None) -> Field:
+        """The field of a method. Source: the latent model's `encode(…)`; decoder: see `Context`."""
+        assert self.latent is not None
+        context = Context(self.latent, source, layout, decoder)
+        return self.types[method].bind(context, self.fields.get(method))
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """Every candidate of every sentence; those of one sentence lie beside each other, likeliest length first."""
+class SearchOutput:
+    """Every candidate of every sentence; those of one sentence lie side by side, likeliest length first."""
 
     decoded: Tokens
     """As decoded."""
@@ -52,22 +74,9 @@ class Candidates:
     score: Float[Tensor, "b n"]
     """What they were ranked by."""
     best: Int[Tensor, " b"]
-    """Which candidate of each sentence is kept: one that says something, if there is one."""
-    cut: Bool[Tensor, " b"]
-    """Where a wanted length did not fit into the width."""
-
-
-def predict_lengths(model: LatentModel, source: Source, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r {count}"]:
-    """The likeliest target lengths of each row's one sentence, likeliest first, from the shortest to what has a place.
-
-    `bias` is added to each, as a share of the source's length. They differ, as far as there are so many.
-    """
-    size = segment_lengths(source.segment, 1)
-    difference = torch.arange(-LENGTH_LIMIT, LENGTH_LIMIT + 1, device=size.device)
-    lengths = size + difference + (bias * size.double()).round().long()
-    possible = (lengths >= SHORTEST) & (lengths <= MAX_POSITIONS)
-    best = model.length(source, 1)[:, 0].masked_fill(~possible, -torch.inf).topk(count).indices
-    return lengths.gather(1, best).clamp(SHORTEST, MAX_POSITIONS)
+    """Which candidate of each sentence is kept: one that is not blank, if there is one."""
+    truncated: Bool[Tensor, " b"]
+    """Where a predicted length did not fit into the width."""
 
 
 @torch.no_grad()
@@ -78,55 +87,35 @@ def search(
     noise: Float[Tensor, "samples places D"],
     width: int | None = None,
     on_step: OnStep | None = None,
-) -> Candidates:
+) -> SearchOutput:
     """Translate rows of one sentence each (the paper's Algorithm 1, and its search over lengths and latents).
 
     `noise` is standard normal and the same for every sentence; its first sample is not used, since the first latent
-    is the prior's mean. Without a `width` the longest wanted length is taken, which waits for the device. `on_step`
-    is shown the latents before the first step, too.
+    is the prior's mode. Without a `width` the longest predicted length is taken, which synchronises with the device.
+    `on_step` is also called with the latents before the first step.
     """
     model = networks.latent
     assert model is not None
     encoded = model.encode(source)
-    wanted = predict_lengths(model, encoded, options.lengths, options.length_bias)
-    width = int(wanted.max()) if width is None else width
-    lengths = wanted.clamp(max=width).flatten()
-    shape = Layout.of_lengths(lengths, width)
-    prior = model.prior(shape, model.prior_stack.project_kv(encoded))
+    predicted = model.output.predict_lengths(encoded, options.lengths, options.length_bias)
+    width = int(predicted.max()) if width is None else width
+    lengths = predicted.clamp(max=width).flatten()
+    prior = model.prior(Layout.of_lengths(lengths, width), model.prior.project_kv(encoded))
     layout = Layout.of_lengths(lengths.repeat_interleave(options.samples), width)
     decoder = model.decoder_stack.project_kv(encoded)
-    z = _starts(prior, options.samples, noise[:, :width])
+    z = prior_and_samples(prior, noise[: options.samples, :width])
     if on_step:
         on_step(0, z)
     if options.refines:
-        field = field_of(networks, options, encoded, layout, decoder)
-        z = refine(z, field, options.steps, stop=Stop(layout) if options.adaptive else None, on_step=on_step)
-    decoded = decode_tokens(model, z, layout, decoder)
+        bound = networks.bind_field(options.method, encoded, layout, decoder)
+        z = refine(z, bound, options.steps, stop=Stop(layout) if options.adaptive else None, on_step=on_step)
+    decoded = model.read(z, layout, decoder)
     read = readable(decoded, options.remove_repeats, networks.pieces, source)
     score = _score(networks, options, source, encoded, decoder, z, decoded, read, noise)
     score = score.view(len(source.ids), options.candidates)
     blank = networks.pieces.is_blank(read).view_as(score)
     best = score.masked_fill(blank, -torch.inf).argmax(1)  # where all are blank, the first one
-    return Candidates(decoded, read, score, best, (wanted > width).any(1))
-
-
-def _starts(prior: Gaussian, samples: int, noise: Float[Tensor, "s w D"]) -> Float[Tensor, "r w D"]:
-    """The prior's mean and samples of it, beside each other, for each of its rows."""
-    mean, std = (part.repeat_interleave(samples, 0) for part in (prior.mean, prior.std))
-    if samples == 1:
-        return mean
-    used = torch.cat((torch.zeros_like(noise[:1]), noise[1:samples])).to(mean)
-    return mean + std * used.repeat(len(prior.mean), 1, 1)
-
-
-def field_of(
-    networks: Networks, options: DecodingOptions, source: Source, layout: Layout, decoder: Memory | None = None
-) -> Field:
-    """The field that refines like this. Source: the latent model's `encode(…)`."""
-    if options.method == "delta":
-        assert networks.latent is not None
-        return delta_field(networks.latent, source, layout, decoder)
-    return net_field(networks.fields[options.method], source, layout)
+    return SearchOutput(decoded, read, score, best, (predicted > width).any(1))
 
 
 def _score(

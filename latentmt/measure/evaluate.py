@@ -16,13 +16,14 @@ from latentmt.data.text import all_text, read_lines
 from latentmt.display import Counting, table
 from latentmt.errors import UserError
 from latentmt.files import sha256
-from latentmt.infer.translator import Translation, Translator
 from latentmt.measure.bootstrap import Comparison, paired_bootstrap
 from latentmt.measure.machine import machine
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import Quality, measure, require_sacrebleu
 from latentmt.measure.results import write_result
 from latentmt.options import DecodingOptions, Method, RemoveRepeats, Rerank
+from latentmt.results import Translation
+from latentmt.translator import Translator
 
 T = TypeVar("T")
 

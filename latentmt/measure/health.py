@@ -25,14 +25,14 @@ from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Pairs, Tokens
 from latentmt.display import table
 from latentmt.errors import UserError
-from latentmt.infer.refine import decode_tokens, delta_field, net_field, refine
-from latentmt.infer.search import predict_lengths
-from latentmt.infer.translator import Translator
+from latentmt.fields.energy import EnergyNetwork
+from latentmt.fields.refine import refine
+from latentmt.fields.score import ScoreNetwork
 from latentmt.measure.quality import Quality, measure, require_sacrebleu
 from latentmt.measure.results import write_result
-from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 from latentmt.options import DecodingOptions
+from latentmt.translator import Translator
 
 SENTENCES = 1000
 """Of the development set, from its beginning."""
@@ -109,19 +109,19 @@ def _sums(translator: Translator, batch: Pairs) -> dict[str, Tensor]:
     latent = cast(LatentModel, translator.latent)
     target, source = batch.target, latent.encode(batch.source)
     layout = target.layout
-    prior = latent.prior(layout, latent.prior_stack.project_kv(source))
+    prior = latent.prior(layout, latent.prior.project_kv(source))
     posterior = latent.posterior(target, latent.posterior_stack.project_kv(source))
-    read = decode_tokens(latent, posterior.mean, layout, latent.decoder_stack.project_kv(source))
+    read = latent.read(posterior.mean, layout, latent.decoder_stack.project_kv(source))
     moved = refine(prior.mean, delta_field(latent, source, layout), DELTA_STEPS) - prior.mean
 
-    def cosine(net: ScoreNet | EnergyNet) -> Tensor:
+    def cosine(net: ScoreNetwork | EnergyNetwork) -> Tensor:
         return F.cosine_similarity(net_field(net, source, layout)(prior.mean), moved, dim=-1)
 
     return {
         "tokens": layout.real.sum(),
         "kl": (posterior.kl(prior).sum(-1) * layout.real).sum(),
         "reconstructed": ((read.ids == target.ids) & layout.real).sum(),
-        "predicted": predict_lengths(latent, source).sum(),
+        "predicted": latent.output.predict_lengths(source).sum(),
         **{name: (cosine(net) * layout.real).sum() for name, net in translator.fields.items()},
     }
 

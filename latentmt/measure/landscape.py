@@ -17,11 +17,12 @@ from torch import Tensor
 from latentmt.data.normalise import normalise
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.errors import UserError
+from latentmt.fields.base import Field
+from latentmt.fields.refine import refine
 from latentmt.infer.plane import square
-from latentmt.infer.refine import Field, decode_tokens, delta_field, net_field, refine
-from latentmt.infer.translator import Translator
 from latentmt.models.latent import LatentModel
 from latentmt.nn.attention import Source
+from latentmt.translator import Translator
 
 STEPS = 4
 GRID = 15
@@ -158,7 +159,7 @@ def _walk(translator: Translator, sentence: list[int], reference: list[int], ste
     encoded = model.encode(Tokens.padded([sentence]).to(translator.device))
     target = Tokens.padded([reference]).to(translator.device)
     layout, decoder = target.layout, model.decoder_stack.project_kv(encoded)
-    prior = model.prior(layout, model.prior_stack.project_kv(encoded)).mean
+    prior = model.prior(layout, model.prior.project_kv(encoded)).mode
 
     def walked(field: Field) -> Float[Tensor, "k t 2"]:
         seen: list[Float[Tensor, "1 t 2"]] = []
@@ -171,7 +172,7 @@ def _walk(translator: Translator, sentence: list[int], reference: list[int], ste
         "delta": walked(delta_field(model, encoded, layout, decoder)),
         "score": walked(net_field(translator.fields["score"], encoded, layout)),
     }
-    ends = {name: decode_tokens(model, points[-1:], layout, decoder).ids[0].tolist() for name, points in ways.items()}
+    ends = {name: model.read(points[-1:], layout, decoder).ids[0].tolist() for name, points in ways.items()}
     return _Walk(encoded, ways, ends)
 
 
@@ -184,7 +185,7 @@ def _look(translator: Translator, walk: _Walk, place: int, area: Float[Tensor, "
     lengths = torch.full((len(z),), z.shape[1], device=z.device)
     layout = Layout.of_lengths(lengths, z.shape[1])
     field = net_field(translator.fields["score"], encoded, layout)(z)[:, place]
-    ids = decode_tokens(model, z, layout, model.decoder_stack.project_kv(encoded)).ids[:, place]
+    ids = model.read(z, layout, model.decoder_stack.project_kv(encoded)).ids[:, place]
     side = area.shape[1]
     pieces = translator.tokenizer.pieces(ids.tolist())
     decoded = [pieces[row : row + side] for row in range(0, len(pieces), side)]

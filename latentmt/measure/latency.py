@@ -22,11 +22,10 @@ from rich.table import Table
 
 from latentmt.data.text import all_text, read_lines
 from latentmt.display import say, table
+from latentmt.engines.cuda_graphs import compiles
+from latentmt.engines.torch_engine import TorchEngine
 from latentmt.errors import UserError
 from latentmt.files import sha256
-from latentmt.infer.engine import Engine
-from latentmt.infer.graphs import compiles
-from latentmt.infer.translator import Translator
 from latentmt.measure.evaluate import Wanted, ways_of
 from latentmt.measure.machine import machine
 from latentmt.measure.results import write_result
@@ -43,6 +42,7 @@ from latentmt.measure.timing import (
     summary,
 )
 from latentmt.options import DecodingOptions, Rerank
+from latentmt.translator import Translator
 
 LARGEST_BATCH = 4096
 LEAST_SECONDS = 1.0
@@ -223,7 +223,7 @@ def show_speed(report: Report, console: Console, path: Path | None = None) -> No
 
 def _way(translator: Translator, options: DecodingOptions, form: Form) -> _Way:
     translator = copy.copy(translator)
-    translator.engine = Engine(translator.engine.networks, form != "eager", translator.engine.workers)
+    translator.engine = TorchEngine(translator.engine.networks, form != "eager", translator.engine.workers)
     if form == "compiled":
         translator.engine.compile(options)
     return _Way(options, form, translator)

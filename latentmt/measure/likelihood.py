@@ -19,8 +19,8 @@ from latentmt.display import Counting
 from latentmt.errors import UserError
 from latentmt.infer.marginal import marginal
 from latentmt.infer.noise import standard_noise
-from latentmt.infer.translator import Translator
 from latentmt.measure.tokens import standard_error
+from latentmt.translator import Translator
 
 SAMPLES = 500
 """Of the posterior, as in the paper."""

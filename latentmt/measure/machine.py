@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import latentmt
-from latentmt.infer.translator import Translator
+from latentmt.translator import Translator
 
 
 def machine(translator: Translator) -> dict[str, Any]:

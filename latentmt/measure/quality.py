@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from latentmt.errors import UserError
-from latentmt.infer.postprocess import count_repeats
+from latentmt.results import count_repeats
 
 
 @dataclass(frozen=True)

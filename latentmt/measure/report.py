@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from latentmt.errors import UserError
-from latentmt.infer.translator import Translator
 from latentmt.measure.bootstrap import paired_bootstrap
 from latentmt.measure.evaluate import EvalSet, Wanted, measure_way, ways_of
 from latentmt.measure.landscape import choose_sentence, landscape
@@ -29,6 +28,7 @@ from latentmt.measure.quality import require_sacrebleu
 from latentmt.measure.samples import sampled, take_samples
 from latentmt.measure.tokens import count_tokens, outputs_along
 from latentmt.options import DecodingOptions, Method
+from latentmt.translator import Translator
 
 FORMAT = 1
 """Raised whenever a tree or a part written before could be misread."""

@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.text import Text
 
 from latentmt.errors import UserError
-from latentmt.infer.translator import Translator
 from latentmt.measure.results import write_result
 from latentmt.options import DecodingOptions, Method, default_method
+from latentmt.translator import Translator
 
 KEPT, CHANGED = 0, -1
 """What a phrase is marked with; those that have moved are numbered from 1, on both sides alike."""

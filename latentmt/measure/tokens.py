@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from latentmt.data.normalise import normalise
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
-from latentmt.infer.postprocess import count_repeats, readable, without_special
+from latentmt.infer.postprocess import readable
 from latentmt.infer.trace import targets_along
-from latentmt.infer.translator import Translator
 from latentmt.options import Method
+from latentmt.results import count_repeats, without_special
+from latentmt.translator import Translator
 
 STEPS = (0, 1, 2, 4, 8)
 """After how many steps is looked."""

@@ -1,33 +1,36 @@
-"""The latent-variable model: a Gaussian z for every target token, from which all tokens are read off at once.
+"""The latent-variable model: a latent z for every target token, from which all tokens are read off at once.
 
-Prior p(z|x), posterior q(z|y,x) and decoder p(y|z,x) are non-causal decoder stacks over one encoder, each
-with its own memory of the source: `memory = model.prior_stack.project_kv(source)`, made once and used for every
-step. This module computes distributions and states; it does not sample, search or refine.
+Prior p(z|x), posterior q(z|y,x) and decoder p(y|z,x) are non-causal decoder stacks over one encoder. Each projects its
+own keys and values of the source, once for all steps: `memory = model.decoder_stack.project_kv(source)`. What the prior
+is and how states become text are modules of their own (`priors`, `outputs`). This module computes distributions and
+states. It does not sample, search or refine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentmt.data.tokens import Layout, Tokens
+from latentmt.models.outputs import OUTPUTS, Output
 from latentmt.models.presets import Count, TransformerSize, WithEncoder
-from latentmt.nn.attention import Memory, Source, membership
+from latentmt.models.priors import PRIORS, GaussianHead, PriorNetwork
+from latentmt.nn.attention import Memory, Source
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import Embedding, Positions
-from latentmt.nn.transformer import DecoderStack, EncoderStack, Readout
+from latentmt.nn.transformer import DecoderStack, EncoderStack
 
-LENGTH_LIMIT = 50
-"""Target length minus source length is predicted within ± this."""
+_NAMES_0_1 = {"prior_stack.": "prior.stack.", "prior_head.": "prior.head.", "length_": "output.length_"}
+"""How names of weights began in version 0.1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LatentConfig(WithEncoder):
-    """The latent-variable model's size."""
+    """The latent-variable model's size and parts."""
 
     sizes: ClassVar = {
         "tiny": TransformerSize(d_model=128, d_filter=256, layers=2, heads=4, encoder_layers=2, dropout=0.1),
@@ -37,10 +40,20 @@ class LatentConfig(WithEncoder):
 
     latent_dim: Count = 8
     """Entries of z for each target token."""
+    prior: str = "gaussian"
+    """The prior's registered name (`models/priors.py`)."""
+    output: str = "tokens"
+    """The output model's registered name (`models/outputs.py`)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key, registered in (("prior", PRIORS), ("output", OUTPUTS)):
+            if getattr(self, key) not in registered:
+                raise ValueError(f"{key} {getattr(self, key)}: expected {', '.join(registered)}")
 
 
 class LatentInput(nn.Module):
-    """z as the input of a stack: a linear map, with or without the places of the tokens."""
+    """z as the input of a stack: a linear map, with or without positions."""
 
     def __init__(self, latent_dim: int, width: int, positions: bool = True) -> None:
         super().__init__()
@@ -55,19 +68,11 @@ class LatentInput(nn.Module):
         return x if self.positions is None else x + self.positions(layout.position)
 
 
-class GaussianHead(Readout):
-    """A Gaussian read off every state. It starts with means of unit scale and one standard deviation for all."""
-
-    def __init__(self, width: int, latent_dim: int) -> None:
-        super().__init__(width, 2 * latent_dim)
-        nn.init.zeros_(self.weight[latent_dim:])
-
-    def of(self, states: Float[Tensor, "r t d"]) -> Gaussian:
-        return Gaussian.of_output(self(states))
-
-
 class LatentModel(nn.Module):
     """p(z|x), q(z|y,x), p(y|z,x) and the length. One matrix embeds both sides and scores the output."""
+
+    prior: PriorNetwork
+    output: Output
 
     def __init__(self, config: LatentConfig, vocabulary: int) -> None:
         super().__init__()
@@ -76,28 +81,25 @@ class LatentModel(nn.Module):
         self.latent_dim = config.latent_dim
         self.embedding = Embedding(vocabulary, width, size.dropout)
         self.encoder = EncoderStack(size.encoder)
-        self.prior_stack = DecoderStack(size.stack)
-        self.prior_head = GaussianHead(width, config.latent_dim)
+        self.prior = PRIORS[config.prior](size.stack, config.latent_dim)
         self.posterior_stack = DecoderStack(size.stack)
         self.posterior_head = GaussianHead(width, config.latent_dim)
         self.latent_input = LatentInput(config.latent_dim, width)
         self.decoder_stack = DecoderStack(size.stack, input_skip=True)
-        self.length_hidden = nn.Linear(width, width)
-        self.length_head = Readout(width, 2 * LENGTH_LIMIT + 1)
+        self.output = OUTPUTS[config.output](width)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Weights written by version 0.1 have other names."""
+        return super().load_state_dict({_current(name): value for name, value in state_dict.items()}, *args, **kwargs)
 
     def encode(self, source: Tokens) -> Source:
         encoded: Source = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
         return encoded
 
-    def prior(self, layout: Layout, memory: Memory) -> Gaussian:
-        """p(z|x) for targets laid out like this. Memory: `prior_stack.project_kv(source)`."""
-        x = self.embedding.positions(layout.position)
-        return self.prior_head.of(self.prior_stack(x, layout.segment, memory))
-
     def posterior(self, target: Tokens, memory: Memory) -> Gaussian:
         """q(z|y,x). Memory: `posterior_stack.project_kv(source)`."""
         x = self.embedding(target.ids, target.layout.position)
-        return self.posterior_head.of(self.posterior_stack(x, target.layout.segment, memory))
+        return self.posterior_head.distribution(self.posterior_stack(x, target.layout.segment, memory))
 
     def decode(
         self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, attention_weights: list[Tensor] | None = None
@@ -108,20 +110,15 @@ class LatentModel(nn.Module):
         )
         return states
 
-    def logits(self, states: Float[Tensor, "*b d"]) -> Float[Tensor, "*b v"]:
-        return self.embedding.logits(states)
-
-    def best(self, states: Float[Tensor, "r t d"]) -> Int[Tensor, "r t"]:
-        """argmax p(y_t|z,x) of every token."""
-        return self.embedding.best(states)
+    def read(self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Tokens:
+        """argmax p(y|z,x). Memory: as in `decode`."""
+        return self.output.read(self.decode(z, layout, memory), self.embedding, layout)
 
     def log_prob(self, states: Float[Tensor, "r t d"], target: Tokens) -> Float[Tensor, "r t"]:
-        """log p(y_t|z,x) of each target token; 0 where the row is empty."""
-        return self.embedding.log_prob(states, target.ids).masked_fill(~target.layout.real, 0.0)
+        """log p(y|z,x), a number for each token; 0 at padding. States: `decode(…)`."""
+        return self.output.log_prob(states, self.embedding, target)
 
-    def length(self, source: Source, sentences: int) -> Float[Tensor, "r {sentences} lengths"]:
-        """Logits of target − source length, from −50 to 50, for segments 1 to `sentences` of each row."""
-        member = membership(source.segment, sentences).to(source.states.dtype)
-        pooled = (member @ source.states) / member.sum(2, keepdim=True).clamp(min=1)
-        logits: Tensor = self.length_head(F.relu(self.length_hidden(pooled)))
-        return logits
+
+def _current(name: str) -> str:
+    old = next((old for old in _NAMES_0_1 if name.startswith(old)), "")
+    return _NAMES_0_1[old] + name.removeprefix(old) if old else name

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import Field
-from torch import nn
 
 from latentmt.config import Section
 from latentmt.nn.transformer import StackSize
@@ -88,9 +87,3 @@ def resolved(config: C) -> C:
     """The same configuration with every field set."""
     size = asdict(config.size)
     return replace(config, **{name: value for name, value in size.items() if hasattr(config, name)})
-
-
-def parameter_counts(model: nn.Module) -> dict[str, int]:
-    """How many parameters each part of a model has."""
-    counts = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
-    return {name: count for name, count in counts.items() if count}

@@ -64,9 +64,11 @@ class Teacher(nn.Module):
     def logits(self, states: Float[Tensor, "*b d"]) -> Float[Tensor, "*b v"]:
         return self.embedding.logits(states)
 
-    def log_prob(self, target: Tokens, memory: Memory) -> Float[Tensor, "r t"]:
-        """log p of each target token; 0 where the row is empty, so that `.sum(1)` is a padded row's."""
-        scores = self.embedding.log_prob(self.states(target, memory), target.ids)
+    def log_prob(
+        self, target: Tokens, memory: Memory, attention_weights: list[Tensor] | None = None
+    ) -> Float[Tensor, "r t"]:
+        """log p of each target token; 0 at padding, so that `.sum(1)` is a padded row's."""
+        scores = self.embedding.log_prob(self.states(target, memory, attention_weights), target.ids)
         return scores.masked_fill(~target.layout.real, 0.0)
 
     def cache(self, rows: int, hypotheses: int, width: int) -> Cache:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 STD_FLOOR = 1e-4
@@ -40,3 +40,7 @@ class Gaussian:
         ratio = self.std / other.std
         shift = (self.mean - other.mean) / other.std
         return 0.5 * (ratio.square() + shift.square() - 1.0) - ratio.log()
+
+    def select(self, rows: Int[Tensor, " n"]) -> Gaussian:
+        """The named rows, in that order."""
+        return Gaussian(self.mean.index_select(0, rows), self.std.index_select(0, rows))

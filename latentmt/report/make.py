@@ -24,7 +24,6 @@ from latentmt.data.corpus import Corpus
 from latentmt.display import say, table
 from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
-from latentmt.infer.translator import Translator
 from latentmt.installed import find_model, installed
 from latentmt.measure.evaluate import EvalSet
 from latentmt.measure.paper import corpus_for
@@ -35,6 +34,7 @@ from latentmt.options import DecodingOptions
 from latentmt.report.claims import glance
 from latentmt.report.contents import FIGURES, contents, samples_blocks, title
 from latentmt.report.document import Heading, write_html, write_markdown
+from latentmt.translator import Translator
 
 
 @dataclass(frozen=True)

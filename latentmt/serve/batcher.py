@@ -18,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from latentmt.infer.engine import CheckCancelled
-from latentmt.infer.translator import Translator
+from latentmt.engines.backend import CheckCancelled
 from latentmt.options import DecodingOptions
 from latentmt.serve.limits import Limits, work
 from latentmt.serve.metrics import Metrics
+from latentmt.translator import Translator
 
 Do = Callable[[Translator, Sequence[str], DecodingOptions, CheckCancelled], Sequence[Any]]
 """What is done with texts: something for each of them. Requests are done together if this and how are equal."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Literal
 
-from latentmt.infer.translator import Aligned
 from latentmt.serve.tags import Node, tagged
 
 

@@ -16,13 +16,13 @@ import uvicorn
 
 from latentmt.display import say
 from latentmt.errors import UserError
-from latentmt.infer.translator import Translator
 from latentmt.serve.app import make_app
 from latentmt.serve.connection import Connection
 from latentmt.serve.keys import Keys
 from latentmt.serve.languages import detect
 from latentmt.serve.limits import Limits
 from latentmt.serve.service import Service
+from latentmt.translator import Translator
 
 _SWITCH = 0.0005
 """Seconds for which a thread that translates may keep waiting the one that listens; Python's choice is ten times it."""

@@ -10,10 +10,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from latentmt.engines.backend import CheckCancelled
 from latentmt.errors import UserError
-from latentmt.infer.engine import CheckCancelled
-from latentmt.infer.sentences import split_line
-from latentmt.infer.translator import Aligned, Translator
 from latentmt.options import RERANKS, DecodingOptions
 from latentmt.serve.batcher import Batcher
 from latentmt.serve.keys import Keys
@@ -32,6 +30,8 @@ from latentmt.serve.questions import (
     TranslateQuestion,
 )
 from latentmt.serve.tracing import Tracing
+from latentmt.text.sentences import split_line
+from latentmt.translator import Translator
 
 AUTO = "auto"
 _SURE = 90.0

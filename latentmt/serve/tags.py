@@ -12,8 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from latentmt.infer.alignment import Link
-from latentmt.infer.translator import Aligned
+from latentmt.results import Link
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from latentmt.infer.engine import CheckCancelled
+from latentmt.engines.backend import CheckCancelled
 from latentmt.infer.plane import Plane, square
-from latentmt.infer.trace import SentenceTrace, Step, changed, field_around
-from latentmt.infer.translator import Translator
+from latentmt.infer.trace import field_around
 from latentmt.options import DecodingOptions
+from latentmt.results import SentenceTrace, Step, changed
 from latentmt.serve.questions import TraceCandidate, TraceField, TraceSentence, TraceStep, TraceToken
+from latentmt.translator import Translator
 
 _GRID = 9
 """Arrows along each side of a field."""

@@ -25,13 +25,13 @@ from latentmt.data.pack import pack
 from latentmt.data.tokens import Pairs
 from latentmt.display import say
 from latentmt.errors import UserError
+from latentmt.task import Task
 from latentmt.train.halt import Halt
 from latentmt.train.ranks import Ranks
 from latentmt.train.report import Reporter
 from latentmt.train.schedule import Schedule, ema_decay, learning_rate, step_seed
 from latentmt.train.state import STATE, Progress, load_state, save_state
 from latentmt.train.step import Stepper
-from latentmt.train.tasks import Task
 
 CALIBRATION = (3, 10)
 """Steps that warm up, and steps that are timed, when minutes are turned into steps."""

@@ -20,8 +20,8 @@ from torch.nn.utils import get_total_norm
 
 from latentmt.data.tokens import Pairs
 from latentmt.nn.fast import Recording, record
+from latentmt.task import Cost, CostFunction, Task
 from latentmt.train.ranks import Ranks
-from latentmt.train.tasks import Cost, CostFunction, Task
 
 Mode = Literal["eager", "graph", "fast"]
 """As it is written; recorded as a CUDA graph; or compiled and then recorded."""

@@ -1,75 +1,23 @@
-"""What there is to learn: the teacher, the latent model, and a field. One loop trains them all.
-
-A task holds the network that learns and says what a batch of packed pairs costs. It knows nothing of optimisers,
-steps taken or where batches come from; what changes along a run comes in as `controls`, tensors on the device.
-"""
+"""The teacher and the latent model as training tasks. Fields bring their own (`fields/learned.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, ClassVar
 
 import torch
-from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
 
 from latentmt.config import Section
 from latentmt.data.pack import MAX_PAIRS
-from latentmt.data.tokens import Layout, Pairs
-from latentmt.infer.refine import delta_field, net_field, refine
-from latentmt.models.fields import EnergyNet, ScoreNet
+from latentmt.data.tokens import Pairs
 from latentmt.models.latent import LatentModel
+from latentmt.models.priors import Prior
 from latentmt.models.teacher import Teacher
-from latentmt.nn.attention import Source
 from latentmt.nn.fast import compiled
-from latentmt.nn.gaussian import Gaussian
-from latentmt.objectives import (
-    displacement_regression,
-    free_bits_kl,
-    kl_budget,
-    length_loss,
-    smoothed_cross_entropy,
-)
-
-Controls = Mapping[str, Float[Tensor, ""]]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a batch costs: sums over its tokens."""
-
-    total: Float[Tensor, ""]
-    """To minimise, per token once it is divided by all tokens of a step."""
-    sums: dict[str, Float[Tensor, ""]]
-    """For reports, `tokens` among them."""
-
-
-CostFunction = Callable[[Pairs, Controls], Cost]
-
-
-@runtime_checkable
-class Task(Protocol):
-    """Something to learn."""
-
-    metrics: ClassVar[Mapping[str, tuple[str, str]]]
-    """What is reported: a sum over another."""
-
-    @property
-    def network(self) -> nn.Module:
-        """What learns."""
-        ...
-
-    def controls(self, step: int, total: int) -> dict[str, float]:
-        """What the cost of a batch depends on at a step of a run."""
-        ...
-
-    def cost(self, batch: Pairs, controls: Controls) -> Cost: ...
-
-    def compiled_cost(self) -> CostFunction:
-        """The same function, compiled as far as it can be."""
-        ...
+from latentmt.objectives import free_bits_kl, kl_budget, smoothed_cross_entropy
+from latentmt.task import Controls, Cost, CostFunction
 
 
 @dataclass(frozen=True)
@@ -137,13 +85,13 @@ class LatentTask:
         model, target = self.network, batch.target
         source = model.encode(batch.source)
         posterior = model.posterior(target, model.posterior_stack.project_kv(source))
-        prior = model.prior(target.layout, model.prior_stack.project_kv(source))
+        prior: Prior = model.prior(target.layout, model.prior.project_kv(source))
         z = posterior.sample(torch.randn_like(posterior.mean))
         states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))
         real = target.layout.real
-        tokens = smoothed_cross_entropy(states, model.embedding.weight, target.ids, real, self.smoothing)
-        kl = free_bits_kl(posterior, prior, real, controls["kl_budget"])
-        length = length_loss(model.length(source, MAX_PAIRS), batch.source.layout.segment, target.layout.segment)
+        tokens = model.output.token_loss(states, model.embedding, target, self.smoothing)
+        kl = free_bits_kl(prior.kl(posterior), real, controls["kl_budget"])
+        length = model.output.length_loss(source, target.layout, MAX_PAIRS)
         total = tokens.loss + kl.loss + length.loss
         sums = {"loss": total.detach(), "nll": tokens.nll, "kl": kl.raw, "correct": tokens.correct}
         sums |= {"tokens": tokens.count, "right_lengths": length.correct, "sentences": length.count}
@@ -151,81 +99,3 @@ class LatentTask:
 
     def compiled_cost(self) -> CostFunction:
         return compiled(self.cost)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DisplacementConfig(Section):
-    """Where a field is trained, and what it is trained on."""
-
-    delta_steps: Annotated[int, Field(ge=1)] = 4
-    """k: how many steps of delta inference make the displacement."""
-    noise: Annotated[float, Field(ge=0)] = 1.0
-    """Training latents are the prior's mean plus its noise, scaled by this and by u ~ U(0, 1) for each row."""
-    own_step: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """The share of rows that first take one step along the field itself."""
-    own_step_from: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """From which share of training on they do."""
-
-
-PriorOf = Callable[[Pairs], tuple[Source, Gaussian]]
-DisplacementOf = Callable[[Float[Tensor, "r t D"], Source, Layout], Float[Tensor, "r t D"]]
-
-
-@dataclass(frozen=True)
-class FieldTask:
-    """Regression of a field on delta inference's displacement, the latent model being frozen (Eq. 4 of the paper)."""
-
-    network: ScoreNet | EnergyNet
-    latent: LatentModel
-    displacement: DisplacementConfig
-
-    metrics: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "loss": ("loss", "tokens"),
-        "unexplained": ("residual", "size"),
-        "cosine": ("cosine", "tokens"),
-        "displacement": ("size", "tokens"),
-    }
-
-    def controls(self, step: int, total: int) -> dict[str, float]:
-        begun = step >= self.displacement.own_step_from * total
-        return {"own_step": self.displacement.own_step if begun else 0.0}
-
-    def cost(self, batch: Pairs, controls: Controls) -> Cost:
-        return self._regress(batch, controls, self._prior, self._displacement)
-
-    def compiled_cost(self) -> CostFunction:
-        if isinstance(self.network, ScoreNet):
-            return compiled(self.cost)
-        # What is differentiated twice cannot be compiled, so only what is frozen is.
-        prior, displacement = compiled(self._prior), compiled(self._displacement)
-        return lambda batch, controls: self._regress(batch, controls, prior, displacement)
-
-    def _regress(self, batch: Pairs, controls: Controls, prior: PriorOf, displacement: DisplacementOf) -> Cost:
-        layout = batch.target.layout
-        source, beginning = prior(batch)
-        z = self._start(beginning, source, layout, controls["own_step"])
-        wanted = displacement(z, source, layout)
-        field = self.network(z, layout, self.network.stack.project_kv(source))
-        loss = displacement_regression(field, wanted, layout.real)
-        sums = {"loss": loss.loss.detach(), "residual": loss.loss.detach() + loss.size, "size": loss.size}
-        return Cost(loss.loss, sums | {"cosine": loss.cosine, "tokens": loss.count})
-
-    @torch.no_grad()
-    def _prior(self, batch: Pairs) -> tuple[Source, Gaussian]:
-        source = self.latent.encode(batch.source)
-        return source, self.latent.prior(batch.target.layout, self.latent.prior_stack.project_kv(source))
-
-    @torch.no_grad()
-    def _displacement(self, z: Float[Tensor, "r t D"], source: Source, layout: Layout) -> Float[Tensor, "r t D"]:
-        return refine(z, delta_field(self.latent, source, layout), self.displacement.delta_steps) - z
-
-    @torch.no_grad()
-    def _start(
-        self, prior: Gaussian, source: Source, layout: Layout, own_step: Float[Tensor, ""]
-    ) -> Float[Tensor, "r t D"]:
-        rows = len(prior.mean)
-        scale = self.displacement.noise * torch.rand(rows, 1, 1, device=prior.mean.device)
-        z = prior.sample(torch.randn_like(prior.mean) * scale)
-        moves = torch.rand(rows, 1, 1, device=z.device) < own_step
-        moved: Tensor = torch.where(moves, z + net_field(self.network, source, layout)(z), z)
-        return moved

@@ -27,7 +27,7 @@ def make(latent_dim: int) -> LatentModel:
     with torch.no_grad():
         # Standard deviations that differ, and a posterior elsewhere than the prior but wider: were it narrower, a few
         # samples far out would decide.
-        for head in (model.prior_head, model.posterior_head):
+        for head in (model.prior.head, model.posterior_head):
             head.weight.normal_(std=0.03)
         model.posterior_head.bias[:latent_dim] = 0.3
         model.posterior_head.bias[latent_dim:] = 0.8
@@ -74,7 +74,9 @@ def decoded(model: LatentModel, source: list[int], target: list[int], z: Tensor)
     y = Tokens.padded([target] * count)
     memory = model.decoder_stack.project_kv(model.encode(Tokens.padded([source] * count)))
     return (
-        torch.log_softmax(model.logits(model.decode(z, y.layout, memory)), -1).gather(2, y.ids[..., None]).sum((1, 2))
+        torch.log_softmax(model.embedding.logits(model.decode(z, y.layout, memory)), -1)
+        .gather(2, y.ids[..., None])
+        .sum((1, 2))
     )
 
 
@@ -82,7 +84,7 @@ def decoded(model: LatentModel, source: list[int], target: list[int], z: Tensor)
 def gaussians(model: LatentModel, source: list[int], target: list[int]) -> tuple[Gaussian, Gaussian]:
     """Prior and posterior of one pair."""
     encoded, y = model.encode(Tokens.padded([source])), Tokens.padded([target])
-    prior = model.prior(y.layout, model.prior_stack.project_kv(encoded))
+    prior = model.prior(y.layout, model.prior.project_kv(encoded)).gaussian
     return prior, model.posterior(y, model.posterior_stack.project_kv(encoded))
 
 
@@ -180,7 +182,7 @@ def blind(model: LatentModel) -> None:
 @torch.no_grad()
 def tie(model: LatentModel) -> None:
     """Prior and posterior become the same, whatever the source and the target."""
-    for head in (model.prior_head, model.posterior_head):
+    for head in (model.prior.head, model.posterior_head):
         head.weight.zero_()
         head.bias.copy_(torch.linspace(-0.5, 0.5, len(head.bias)))
 
@@ -291,7 +293,7 @@ def test_chunks_bound_the_work_and_change_nothing(model: LatentModel) -> None:
     decoded_rows: list[int] = []
     projected: list[int] = []
     model.latent_input.register_forward_pre_hook(lambda _, args: decoded_rows.append(len(args[0])))
-    for one in (model.prior_stack, model.posterior_stack, model.decoder_stack):
+    for one in (model.prior.stack, model.posterior_stack, model.decoder_stack):
         one.source_keys_values.register_forward_pre_hook(lambda _, args: projected.append(len(args[0])))
     for chunk, calls in ((1, [1] * 24), (4, [4] * 6), (7, [7, 7, 7, 3]), (24, [24]), (1000, [24])):
         close(stack([marginal(model, source, target, noise, chunk=chunk)]), expected)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from latentmt.data.tokenizer import BOS, EOS, PAD, SPECIAL, UNK, Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.postprocess import PieceTable, count_repeats, readable, without_special
+from latentmt.infer.postprocess import PieceTable, readable
 from latentmt.options import REMOVE_REPEATS, RemoveRepeats
+from latentmt.results import count_repeats, without_special
 
 VOCABULARY = 9  # few pieces, so that they repeat
 

@@ -16,20 +16,23 @@ from torch.distributions import Normal, kl_divergence
 
 from latentmt.data.tokenizer import EOS, PAD
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer import engine as engine_module
+from latentmt.engines import torch_engine as engine_module
+from latentmt.engines.torch_engine import TorchEngine
+from latentmt.fields.energy import EnergyNetwork
+from latentmt.fields.learned import FieldConfig
+from latentmt.fields.registry import field_network
 from latentmt.infer.beam import BeamConfig, beam_search
-from latentmt.infer.engine import Engine
 from latentmt.infer.noise import standard_noise
-from latentmt.infer.postprocess import PieceTable, readable, without_special
+from latentmt.infer.postprocess import PieceTable, readable
 from latentmt.infer.rerank import MARGINAL_SAMPLES
-from latentmt.infer.search import Candidates, Networks, predict_lengths, search
-from latentmt.models.fields import EnergyNet, FieldConfig, make_field
-from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.infer.search import Networks, search
+from latentmt.models.latent import LatentConfig, LatentModel
+from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import Source
-from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import MAX_POSITIONS
 from latentmt.options import REMOVE_REPEATS, RERANKS, DecodingOptions, RemoveRepeats
+from latentmt.results import without_special
 
 VOCABULARY, DIM = 23, 3
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 32, "dropout": 0.0}
@@ -44,15 +47,17 @@ def made(seed: int) -> Networks:
     """Untrained, but with heads so large that every sentence, length and sample gets tokens of its own."""
     torch.manual_seed(seed)
     model = LatentModel(LATENT, VOCABULARY).double().eval()
-    fields = {kind: make_field(FieldConfig(**SIZE, kind=kind), LATENT).double().eval() for kind in ("score", "energy")}
+    fields = {
+        kind: field_network(FieldConfig(**SIZE, kind=kind), LATENT).double().eval() for kind in ("score", "energy")
+    }
     teacher = Teacher(TeacherConfig(**SIZE), VOCABULARY).double().eval()
     with torch.no_grad():
-        for head in (model.prior_head, model.posterior_head):
+        for head in (model.prior.head, model.posterior_head):
             head.weight[:DIM].normal_(std=0.4)
             head.weight[DIM:].normal_(std=0.1)
-        model.prior_head.bias[DIM:] = 1.0  # so wide that the posterior is not out of reach
-        model.length_head.weight.normal_(std=1.5)
-        model.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+        model.prior.head.bias[DIM:] = 1.0  # so wide that the posterior is not out of reach
+        model.output.length_head.weight.normal_(std=1.5)
+        model.output.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
         fields["score"].head.weight.normal_(std=0.4)
         fields["energy"].head.weight.normal_(std=4.0)
         teacher.embedding.weight.mul_(2)
@@ -87,7 +92,7 @@ def close(left: Tensor, right: Tensor) -> None:
 
 @torch.no_grad()
 def lengths_by_hand(model: LatentModel, sentence: list[int], count: int) -> list[int]:
-    logits = model.length(encoded(model, sentence), 1)[0, 0].tolist()
+    logits = model.output.length_logits(encoded(model, sentence), 1)[0, 0].tolist()
     differences = sorted(range(-LENGTH_LIMIT, LENGTH_LIMIT + 1), key=lambda d: -logits[d + LENGTH_LIMIT])
     return [length for d in differences if 2 <= (length := len(sentence) + d) <= MAX_POSITIONS][:count]
 
@@ -95,14 +100,14 @@ def lengths_by_hand(model: LatentModel, sentence: list[int], count: int) -> list
 @torch.no_grad()
 def prior_by_hand(model: LatentModel, sentence: list[int], length: int) -> Gaussian:
     layout = Layout.of_lengths(torch.tensor([length]), length)
-    return model.prior(layout, model.prior_stack.project_kv(encoded(model, sentence)))
+    return model.prior(layout, model.prior.project_kv(encoded(model, sentence))).gaussian
 
 
 @torch.no_grad()
 def argmax_by_hand(model: LatentModel, sentence: list[int], z: Tensor) -> Tokens:
     layout = Layout.of_lengths(torch.tensor([z.shape[1]]), z.shape[1])
     memory = model.decoder_stack.project_kv(encoded(model, sentence))
-    return Tokens(model.logits(model.decode(z, layout, memory)).argmax(-1), layout)
+    return Tokens(model.embedding.logits(model.decode(z, layout, memory)).argmax(-1), layout)
 
 
 def moved_by_hand(networks: Networks, sentence: list[int], method: str, z: Tensor) -> Tensor:
@@ -114,7 +119,7 @@ def moved_by_hand(networks: Networks, sentence: list[int], method: str, z: Tenso
         return model.posterior(target, model.posterior_stack.project_kv(source)).mean.detach()
     net = networks.fields[method]
     memory = net.stack.project_kv(source)
-    if isinstance(net, EnergyNet):
+    if isinstance(net, EnergyNetwork):
         z = z.clone().requires_grad_()
         (slope,) = torch.autograd.grad(net.energy(z, layout, memory).sum(), z)
         return (z - slope).detach()
@@ -157,11 +162,11 @@ def test_the_likeliest_lengths_come_first(networks: Networks) -> None:
     model = latent(networks)
     source = model.encode(Tokens.padded(SOURCES, 11))
     for count in (1, 3, 7):
-        found = predict_lengths(model, source, count)
+        found = model.output.predict_lengths(source, count)
         assert found.tolist() == [lengths_by_hand(model, sentence, count) for sentence in SOURCES]
     assert len({tuple(row) for row in (found - torch.tensor([[len(s)] for s in SOURCES])).tolist()}) == len(SOURCES)
-    assert predict_lengths(model, source).tolist() == found[:, :1].tolist()
-    every = predict_lengths(model, model.encode(Tokens.padded([[5] * 59 + [EOS]])), 101)
+    assert model.output.predict_lengths(source).tolist() == found[:, :1].tolist()
+    every = model.output.predict_lengths(model.encode(Tokens.padded([[5] * 59 + [EOS]])), 101)
     assert sorted(every[0].tolist()) == list(range(10, 111))
 
 
@@ -171,11 +176,11 @@ def test_a_bias_adds_its_share_of_the_source(networks: Networks, bias: float) ->
     sizes = (4, 7, 12, 30, 61)
     source = model.encode(Tokens.padded([[*range(4, 8)] * 15 + [EOS]] * 5, 70))
     source = Source(source.states, Layout.of_lengths(torch.tensor(sizes), 70).segment)
-    plain = predict_lengths(model, source, 2)
+    plain = model.output.predict_lengths(source, 2)
     assert plain.min() > 2  # nothing is held back by the shortest length
     added = [[round(bias * size)] for size in sizes]
     assert len({share for (share,) in added}) > 2
-    assert predict_lengths(model, source, 2, bias).tolist() == (plain + torch.tensor(added)).tolist()
+    assert model.output.predict_lengths(source, 2, bias).tolist() == (plain + torch.tensor(added)).tolist()
 
 
 @torch.no_grad()
@@ -189,14 +194,14 @@ def test_lengths_stay_between_a_piece_with_eos_and_the_last_place_and_differ(net
         (0, 5.0, [6, 180, MAX_POSITIONS, MAX_POSITIONS]),
     ):
         distance = (torch.arange(-LENGTH_LIMIT, LENGTH_LIMIT + 1) - difference).abs()
-        model.length_head.bias.copy_(-1e6 * distance)
-        found = predict_lengths(model, model.encode(sources), 5, bias)
+        model.output.length_head.bias.copy_(-1e6 * distance)
+        found = model.output.predict_lengths(model.encode(sources), 5, bias)
         assert found[:, 0].tolist() == expected
         for lengths in found.tolist()[: 2 if bias > 0 else None]:  # of the others none is possible
             assert len(set(lengths)) == 5
         assert found.min() >= 2
         assert found.max() <= MAX_POSITIONS
-    model.length_head.bias.copy_(-1e6 * torch.arange(2 * LENGTH_LIMIT + 1))
+    model.output.length_head.bias.copy_(-1e6 * torch.arange(2 * LENGTH_LIMIT + 1))
     found = search(
         Networks(model, {}, None, networks.pieces), Tokens.padded(SOURCES), DecodingOptions("delta", 2), NOISE
     )
@@ -223,7 +228,7 @@ def test_one_candidate_is_plain_decoding(networks: Networks, method: str) -> Non
         assert rows(found.decoded) == [all_by_hand(networks, sentence, options)[0] for sentence in SOURCES]
         assert found.best.tolist() == [0] * len(SOURCES)
         assert found.score.tolist() == [[0.0]] * len(SOURCES)
-        assert not found.cut.any()
+        assert not found.truncated.any()
         decoded[steps] = rows(found.decoded)
     assert (decoded[0] == decoded[1] == decoded[3]) if method == "prior" else (decoded[0] != decoded[1] != decoded[3])
 
@@ -281,7 +286,7 @@ def test_batched_equals_one_by_one_and_padding_changes_nothing(networks: Network
         assert found.decoded.ids.shape[1] == (width or longest)
         close(found.score, torch.cat([one.score for one in alone]))
         assert found.best.tolist() == [int(one.best) for one in alone]
-        assert not found.cut.any()
+        assert not found.truncated.any()
     assert len(set(found.best.tolist())) > 1
 
 
@@ -295,7 +300,7 @@ def test_a_longer_winner_survives_whole(networks: Networks, rerank: str) -> None
         lengths = lengths_by_hand(latent(networks), sentence, options.lengths)
         model = copy.deepcopy(latent(networks))
         with torch.no_grad():
-            model.length_head.bias[lengths[best] - len(sentence) + LENGTH_LIMIT] += 1e3
+            model.output.length_head.bias[lengths[best] - len(sentence) + LENGTH_LIMIT] += 1e3
         top = search(
             Networks(model, networks.fields, None, networks.pieces),
             Tokens.padded([sentence]),
@@ -316,7 +321,7 @@ def test_what_does_not_fit_is_cut_and_flagged(networks: Networks) -> None:
     whole = rows(search(networks, Tokens.padded(SOURCES), options, NOISE).decoded)
     for width in range(1, max(map(max, wanted)) + 1):
         found = search(networks, Tokens.padded(SOURCES), options, NOISE, width)
-        assert found.cut.tolist() == [max(lengths) > width for lengths in wanted]
+        assert found.truncated.tolist() == [max(lengths) > width for lengths in wanted]
         lengths = [min(length, width) for lengths in wanted for length in lengths for _ in range(2)]
         decoded = rows(found.decoded)
         assert [len(row) for row in decoded] == lengths
@@ -389,7 +394,7 @@ def decoder_by_hand(model: LatentModel, sentence: list[int], ids: list[int], z: 
     """log p(y|z,x)."""
     layout = Layout.of_lengths(torch.tensor([len(ids)]), len(ids))
     memory = model.decoder_stack.project_kv(encoded(model, sentence))
-    return log_softmax_at(model.logits(model.decode(z[None], layout, memory)), ids)
+    return log_softmax_at(model.embedding.logits(model.decode(z[None], layout, memory)), ids)
 
 
 @torch.no_grad()
@@ -500,24 +505,27 @@ def test_batches_side_by_side_are_what_they_are_one_after_another(
             threads.add(threading.get_ident())
             together.wait(timeout=30)  # three are at work at the same time
 
-    found = Engine(networks, graphed=False, workers=3).best(some, options, check_cancelled)
+    found = TorchEngine(networks, graphs=False, workers=3).best(some, options, check_cancelled)
     assert len(threads) == 3
     assert threading.get_ident() not in threads
     assert [one.readable for one in found] == [
-        one.readable for one in Engine(networks, graphed=False).best(some, options)
+        one.readable for one in TorchEngine(networks, graphs=False).best(some, options)
     ]
 
     def stop() -> None:
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        Engine(networks, graphed=False, workers=3).best(some, options, stop)
+        TorchEngine(networks, graphs=False, workers=3).best(some, options, stop)
 
 
 def candidates(
     networks: Networks, options: DecodingOptions, sentences: Sequence[list[int]] = SOURCES
 ) -> list[list[list[int]]]:
-    return [[one.decoded for one in found] for found, _ in Engine(networks, graphed=False).all(sentences, options)]
+    return [
+        [one.decoded for one in found]
+        for found in (one.all for one in TorchEngine(networks, graphs=False).candidates(sentences, options))
+    ]
 
 
 @pytest.mark.parametrize("rerank", RERANKS[1:])
@@ -545,38 +553,38 @@ def test_more_samples_leave_those_that_were_there(networks: Networks) -> None:
 def test_a_marginal_takes_as_many_latents_however_many_are_tried(networks: Networks) -> None:
     for samples in (2, MARGINAL_SAMPLES + 4):
         options = DecodingOptions("prior", samples=samples, rerank="marginal")
-        ((found, _),) = Engine(networks, graphed=False).all(SOURCES[:1], options)
+        (result,) = TorchEngine(networks, graphs=False).candidates(SOURCES[:1], options)
         raw = rows(
             search(
-                networks, Tokens.padded(SOURCES[:1]), options, Engine(networks, graphed=False).noise(options)
+                networks, Tokens.padded(SOURCES[:1]), options, TorchEngine(networks, graphs=False).noise(options)
             ).decoded
         )
-        for one, ids in zip(found, raw, strict=True):
+        for one, ids in zip(result.all, raw, strict=True):
             expected = float(marginal_by_hand(latent(networks), SOURCES[0], ids, NOISE)) / len(ids)
             assert one.score == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_engine_lists_what_the_search_found(networks: Networks) -> None:
     options = DecodingOptions(**SEARCH, rerank="teacher")
-    found, engine = search(networks, Tokens.padded(SOURCES), options, NOISE), Engine(networks, graphed=False)
+    found, engine = search(networks, Tokens.padded(SOURCES), options, NOISE), TorchEngine(networks, graphs=False)
     decoded, read = rows(found.decoded), rows(found.readable)
-    listed = engine.all(SOURCES, options)
-    for number, (some, best) in enumerate(listed):
+    listed = engine.candidates(SOURCES, options)
+    for number, (some, best) in enumerate((one.all, one.best) for one in listed):
         assert len(some) == options.candidates
         assert best == int(found.best[number])
         for place, one in enumerate(some):
             assert one.decoded == without_special(decoded[4 * number + place])
             assert one.readable == read[4 * number + place][:-1]
             assert one.score == pytest.approx(float(found.score[number, place]), abs=1e-9)
-    assert [one.readable for one in engine.best(SOURCES, options)] == [some[best].readable for some, best in listed]
-    assert engine.all([], options) == []
+    assert [one.readable for one in engine.best(SOURCES, options)] == [one.all[one.best].readable for one in listed]
+    assert engine.candidates([], options) == []
 
 
 def test_the_teacher_translates_by_beam_search(networks: Networks) -> None:
     assert networks.teacher is not None
     for beam in (1, 3):
-        listed = Engine(networks, graphed=False).all(SOURCES, DecodingOptions("teacher", beam=beam))
-        for sentence, (some, best) in zip(SOURCES, listed, strict=True):
+        listed = TorchEngine(networks, graphs=False).candidates(SOURCES, DecodingOptions("teacher", beam=beam))
+        for sentence, (some, best) in zip(SOURCES, ((one.all, one.best) for one in listed), strict=True):
             (expected,) = beam_search(networks.teacher, Tokens.padded([sentence]), BeamConfig(beam=beam))
             assert best == 0
             assert [one.readable for one in some] == [without_special(expected.ids)]

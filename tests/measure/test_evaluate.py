@@ -19,21 +19,24 @@ from tiny import LATENT, SIZE, write_corpus
 from typer.testing import CliRunner, Result
 
 import latentmt
-from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.cli import app
 from latentmt.data.normalise import TextRules
 from latentmt.errors import UserError
+from latentmt.fields.learned import FieldConfig
+from latentmt.fields.registry import field_network
 from latentmt.files import sha256
-from latentmt.infer.translator import Translation, Translator
 from latentmt.measure import evaluate as module
 from latentmt.measure.evaluate import EvalSet, Wanted, evaluate, show_evaluation, ways_of
 from latentmt.measure.machine import device_name
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import measure
-from latentmt.models.fields import FieldConfig, make_field
-from latentmt.models.latent import LENGTH_LIMIT, LatentModel
+from latentmt.models.latent import LatentModel
+from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.networks import BundleConfig, save_bundle
 from latentmt.options import DecodingOptions
+from latentmt.results import Translation
+from latentmt.translator import Translator
 
 TEACHER = TeacherConfig(**SIZE, encoder_layers=1)
 SEARCH: dict[str, Any] = {"lengths": 2, "samples": 2, "rerank": "decoder"}
@@ -51,8 +54,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
     latent, teacher = LatentModel(LATENT, corpus.tokenizer.size), Teacher(TEACHER, corpus.tokenizer.size)
     with torch.no_grad():
-        latent.length_head.weight.mul_(0.1)
-        latent.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
+        latent.output.length_head.weight.mul_(0.1)
+        latent.output.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
     facts: dict[str, Any] = {"languages": corpus.manifest.languages, "rules": corpus.manifest.rules}
     save_bundle(folder / "latent", BundleConfig(**facts, latent=LATENT), corpus.tokenizer, latent.state_dict())
     save_bundle(folder / "teacher", BundleConfig(**facts, teacher=TEACHER), corpus.tokenizer, teacher.state_dict())
@@ -64,15 +67,15 @@ def translator(work: Path) -> Translator:
     """With a score, too, that moves latents about."""
     loaded = Translator.load(work)
     torch.manual_seed(2)
-    score = make_field(FieldConfig(kind="score", **SIZE), LATENT).eval().requires_grad_(False)
+    score = field_network(FieldConfig(kind="score", **SIZE), LATENT).eval().requires_grad_(False)
     torch.nn.init.normal_(score.head.weight)
-    assert loaded.latent is not None
-    return Translator(
+    assert loaded.backend.networks.latent is not None
+    return Translator.from_networks(
         loaded.tokenizer,
         loaded.rules,
-        latent=loaded.latent,
+        latent=loaded.backend.networks.latent,
         fields={"score": score},
-        teacher=loaded.teacher,
+        teacher=loaded.backend.networks.teacher,
         fingerprints={"latent": "abc", "score": "def"},
     )
 
@@ -128,7 +131,7 @@ def test_what_does_not_go_together_is_refused(translator: Translator, wanted: di
 
 
 def test_a_teacher_that_is_not_there_cannot_choose(translator: Translator) -> None:
-    alone = Translator(translator.tokenizer, translator.rules, latent=translator.latent)
+    alone = Translator.from_networks(translator.tokenizer, translator.rules, latent=translator.backend.networks.latent)
     with pytest.raises(UserError, match="rerank teacher: this model has no teacher"):
         names(alone, lengths=2, rerank="teacher")
     assert names(alone, lengths=2, rerank="elbo") == ["L=0", "delta-1", "delta-4", "delta-1 2×1 by elbo"]
@@ -153,7 +156,7 @@ def test_all_it_takes_to_repeat_a_number(translator: Translator, texts: EvalSet,
             "device": device_name(torch.device("cpu")),
             "dtype": "float32",
             "graphed": False,
-            "batch": translator.engine.batch_tokens,
+            "batch": translator.backend.batch_tokens,
             "versions": {"latentmt": latentmt.__version__, "torch": torch.__version__},
             "lines_at_once": module.TOGETHER // options.candidates,
         }

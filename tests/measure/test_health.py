@@ -17,21 +17,27 @@ from rich.console import Console
 from tiny import LATENT, SIZE, write_corpus
 from typer.testing import CliRunner
 
-from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.cli import app
 from latentmt.data.corpus import Corpus
 from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
-from latentmt.infer.refine import delta_field, net_field, refine
-from latentmt.infer.translator import Translator
+from latentmt.fields.base import Context
+from latentmt.fields.delta import DELTA
+from latentmt.fields.energy import EnergyNetwork
+from latentmt.fields.learned import FieldConfig
+from latentmt.fields.refine import refine
+from latentmt.fields.registry import field_network
+from latentmt.fields.score import ScoreNetwork
 from latentmt.measure import health as module
 from latentmt.measure.health import Check, health, show_health
-from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
-from latentmt.models.latent import LENGTH_LIMIT, LatentModel
+from latentmt.models.latent import LatentModel
+from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.networks import BundleConfig, save_bundle
 from latentmt.nn.gaussian import STD_FLOOR
 from latentmt.options import DecodingOptions
+from latentmt.translator import Translator
 
 STD = F.softplus(torch.zeros(())).item() + STD_FLOOR
 """Of every Gaussian that a head with no weights reads off."""
@@ -62,23 +68,23 @@ def latent(corpus: Corpus) -> LatentModel:
     return LatentModel(LATENT, corpus.tokenizer.size).eval().requires_grad_(False)
 
 
-def field(kind: str) -> ScoreNet | EnergyNet:
+def field(kind: str) -> ScoreNetwork | EnergyNetwork:
     torch.manual_seed(2)
     config = FieldConfig(kind="score" if kind == "score" else "energy", **SIZE)
-    return make_field(config, LATENT).eval().requires_grad_(False)
+    return field_network(config, LATENT).eval().requires_grad_(False)
 
 
 def constant(latent: LatentModel, shift: float) -> None:
     """Make the prior's mean 0 everywhere and the posterior's `shift`, all standard deviations being STD."""
-    for head in (latent.prior_head, latent.posterior_head):
+    for head in (latent.prior.head, latent.posterior_head):
         head.weight.zero_()
     latent.posterior_head.bias[: LATENT.latent_dim] = shift
 
 
 def adding(latent: LatentModel, tokens: int) -> None:
     """Make every target this much longer than its source."""
-    latent.length_head.weight.zero_()
-    latent.length_head.bias.zero_()[LENGTH_LIMIT + tokens] = 1.0
+    latent.output.length_head.weight.zero_()
+    latent.output.length_head.bias.zero_()[LENGTH_LIMIT + tokens] = 1.0
 
 
 def always(latent: LatentModel, id_: int) -> None:
@@ -89,7 +95,7 @@ def always(latent: LatentModel, id_: int) -> None:
 
 
 def checked(latent: LatentModel, corpus: Corpus, distilled: bool = False, **networks: Any) -> dict[str, Check]:
-    translator = Translator(corpus.tokenizer, corpus.manifest.rules, latent=latent, **networks)
+    translator = Translator.from_networks(corpus.tokenizer, corpus.manifest.rules, latent=latent, **networks)
     return {check.name: check for check in health(translator, corpus, distilled)}
 
 
@@ -150,23 +156,23 @@ def test_cosine_of_a_score_along_the_displacement(
     assert check.ok == (cosine > 0)
 
 
-def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNet | EnergyNet]) -> dict[str, float]:
+def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNetwork | EnergyNetwork]) -> dict[str, float]:
     """Token-weighted means over the sentences, one after another, so that nothing is ever padded."""
     sums: dict[str, float] = dict.fromkeys([KL, RECONSTRUCTED, LENGTH, *map(COSINE.format, nets)], 0.0)
     tokens = 0
     for source_ids, target_ids in pairs(corpus):
         target, source = Tokens.padded([target_ids]), latent.encode(Tokens.padded([source_ids]))
         layout = target.layout
-        prior = latent.prior(layout, latent.prior_stack.project_kv(source))
+        prior = latent.prior(layout, latent.prior.project_kv(source))
         posterior = latent.posterior(target, latent.posterior_stack.project_kv(source))
         states = latent.decode(posterior.mean, layout, latent.decoder_stack.project_kv(source))
-        moved = refine(prior.mean, delta_field(latent, source, layout), module.DELTA_STEPS) - prior.mean
+        moved = refine(prior.mean, DELTA.bind(Context(latent, source, layout)), module.DELTA_STEPS) - prior.mean
         entries = torch.distributions.kl_divergence(
             torch.distributions.Normal(posterior.mean, posterior.std), torch.distributions.Normal(prior.mean, prior.std)
         )
         sums[KL] += entries.sum().item()
-        sums[RECONSTRUCTED] += (latent.logits(states).argmax(-1) == target.ids).sum().item()
-        sums[LENGTH] += max(1, len(source_ids) + latent.length(source, 1).argmax().item() - LENGTH_LIMIT)
+        sums[RECONSTRUCTED] += (latent.embedding.logits(states).argmax(-1) == target.ids).sum().item()
+        sums[LENGTH] += max(1, len(source_ids) + latent.output.length_logits(source, 1).argmax().item() - LENGTH_LIMIT)
         for name, net in nets.items():
             direction = net_field(net, source, layout)(prior.mean)
             sums[COSINE.format(name)] += F.cosine_similarity(direction, moved, dim=-1).sum().item()
@@ -179,10 +185,10 @@ def test_batches_are_what_their_sentences_are(
     latent: LatentModel, corpus: Corpus, batch_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BATCH_TOKENS", batch_tokens)
-    for head in (latent.prior_head, latent.posterior_head):
+    for head in (latent.prior.head, latent.posterior_head):
         torch.nn.init.normal_(head.weight, std=0.1)  # standard deviations that differ
-    latent.length_head.weight.mul_(0.1)
-    latent.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
+    latent.output.length_head.weight.mul_(0.1)
+    latent.output.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
     nets = {"score": field("score"), "energy": field("energy")}
     torch.nn.init.normal_(nets["score"].head.weight)
     found, expected = checked(latent, corpus, fields=nets), slowly(latent, corpus, nets)
@@ -214,9 +220,9 @@ def test_a_distilled_model_is_judged_by_its_teachers_targets(latent: LatentModel
     adding(latent, 1)
     torch.manual_seed(3)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size).eval()
-    translator = Translator(corpus.tokenizer, corpus.manifest.rules, teacher=teacher)
+    translator = Translator.from_networks(corpus.tokenizer, corpus.manifest.rules, teacher=teacher)
     sources = [source for source, _ in pairs(corpus)]
-    done = translator.engine.best(sources, DecodingOptions("teacher", beam=4))
+    done = translator.backend.best(sources, DecodingOptions("teacher", beam=4))
     predicted = sum(len(source) + 1 for source, _ in pairs(corpus))
     check = checked(latent, corpus, distilled=True, teacher=teacher)[LENGTH]
     assert check.value == pytest.approx(predicted / sum(len(one.decoded) + 1 for one in done))
@@ -228,7 +234,7 @@ def test_what_cannot_be_judged_is_refused(latent: LatentModel, corpus: Corpus) -
         checked(latent, corpus, distilled=True)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size)
     with pytest.raises(UserError, match="there is no latent model to look at"):
-        health(Translator(corpus.tokenizer, corpus.manifest.rules, teacher=teacher), corpus, False)
+        health(Translator.from_networks(corpus.tokenizer, corpus.manifest.rules, teacher=teacher), corpus, False)
 
 
 GOOD = [

@@ -11,10 +11,11 @@ from tiny import write_corpus, write_models
 
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
-from latentmt.infer.refine import decode_tokens, delta_field, net_field
-from latentmt.infer.translator import Translator
+from latentmt.fields.base import Context
+from latentmt.fields.delta import DELTA
 from latentmt.measure import landscape as module
 from latentmt.measure.landscape import choose_sentence, landscape
+from latentmt.translator import Translator
 
 SOURCE, REFERENCE = "Anna hat zwei Lampen.", "Anna has two lamps."
 
@@ -33,14 +34,14 @@ def translator(folder: Path) -> Translator:
 
 def test_every_point_is_what_the_networks_say(translator: Translator) -> None:
     found = landscape(translator, SOURCE, REFERENCE, steps=2, grid=5)
-    model = translator.latent
+    model = translator.backend.networks.latent
     assert model is not None
     target = Tokens.padded(translator.tokenizer.encode([REFERENCE]))
     encoded = model.encode(Tokens.padded(translator.sentences(SOURCE)))
     layout, decoder = target.layout, model.decoder_stack.project_kv(encoded)
-    prior = model.prior(layout, model.prior_stack.project_kv(encoded)).mean
+    prior = model.prior(layout, model.prior.project_kv(encoded)).mode
     posterior = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
-    score = net_field(translator.fields["score"], encoded, layout)
+    score = net_field(translator.backend.networks.fields["score"], encoded, layout)
     assert len(found.panels) == target.ids.shape[1] - 1
     for place, panel in enumerate(found.panels):
         assert panel.prior == pytest.approx(prior[0, place].tolist(), abs=1e-4)
@@ -50,18 +51,18 @@ def test_every_point_is_what_the_networks_say(translator: Translator) -> None:
         assert [*panel.score[0], *panel.score[1]] == pytest.approx(
             [*one[0, place].tolist(), *two[0, place].tolist()], abs=1e-3
         )
-        after = prior + delta_field(model, encoded, layout)(prior)
+        after = prior + DELTA.bind(Context(model, encoded, layout))(prior)
         assert panel.delta[0] == pytest.approx(after[0, place].tolist(), abs=1e-4)
         z = prior.clone()
         z[0, place] = torch.tensor([panel.x[1], panel.y[3]])
         assert panel.field[3][1] == pytest.approx(score(z)[0, place].tolist(), abs=2e-3)
-        read = decode_tokens(model, z, layout, decoder).ids[0, place].tolist()
+        read = model.read(z, layout, decoder).ids[0, place].tolist()
         assert panel.decoded[3][1] == translator.tokenizer.pieces([read])[0]
         for x, y in (panel.prior, panel.posterior, *panel.delta, *panel.score):
             assert panel.x[0] < x < panel.x[-1]
             assert panel.y[0] < y < panel.y[-1]
         assert panel.x[-1] - panel.x[0] == pytest.approx(panel.y[-1] - panel.y[0], abs=1e-3)
-    ids = decode_tokens(model, prior, layout, decoder).ids[0].tolist()
+    ids = model.read(prior, layout, decoder).ids[0].tolist()
     assert [panel.pieces["prior"] for panel in found.panels] == translator.tokenizer.pieces(ids)[:-1]
     assert found.translations["prior"] == translator.texts([ids])[0]
 
@@ -101,6 +102,6 @@ def test_what_cannot_be_drawn(translator: Translator, source: str, reference: st
 
 
 def test_two_entries_and_a_score_are_needed(translator: Translator) -> None:
-    alone = Translator(translator.tokenizer, translator.rules, latent=translator.latent)
+    alone = Translator.from_networks(translator.tokenizer, translator.rules, latent=translator.backend.networks.latent)
     with pytest.raises(UserError, match="a latent model of two entries"):
         landscape(alone, SOURCE, REFERENCE)

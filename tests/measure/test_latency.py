@@ -18,13 +18,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import latentmt
-from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.cli import app
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import EOS, Tokenizer, TokenizerConfig, train_tokenizer
+from latentmt.engines.torch_engine import TorchEngine
 from latentmt.errors import UserError
-from latentmt.infer.engine import Engine
-from latentmt.infer.translator import Translator
+from latentmt.fields.learned import FieldConfig
 from latentmt.measure import latency
 from latentmt.measure.evaluate import Wanted
 from latentmt.measure.latency import choose_ways, measure_speed, parse_batches, read_source, show_speed, windows
@@ -40,10 +39,12 @@ from latentmt.measure.timing import (
     percentile,
     summary,
 )
-from latentmt.models.fields import FieldConfig
-from latentmt.models.latent import LENGTH_LIMIT, LatentConfig
+from latentmt.models.latent import LatentConfig
+from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import TeacherConfig
+from latentmt.networks import BundleConfig, save_bundle
 from latentmt.options import DecodingOptions
+from latentmt.translator import Translator
 
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2}
 COMMON: dict[str, Any] = {"languages": ("de", "en"), "rules": (TextRules(), TextRules())}
@@ -215,9 +216,9 @@ def test_every_way_is_measured(model: Path, tmp_path: Path) -> None:
     translator = Translator.load(model)
     ways = choose_ways(translator, Wanted(steps=[1, 2], lengths=2, samples=2), ["teacher", "decoder"])
     source = read_source(translator, model / "source.de", 4)
-    before = translator.engine
+    before = translator.backend
     report = measure_speed(translator, source, ways, [1, 2])
-    assert translator.engine is before
+    assert translator.backend is before
     shown = io.StringIO()
     show_speed(report, Console(file=shown, width=110), tmp_path / "speed.json")
     *text, last = shown.getvalue().splitlines()
@@ -250,13 +251,13 @@ def test_every_way_is_measured(model: Path, tmp_path: Path) -> None:
 def test_ways_take_turns_on_the_same_sentences(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every way gets the same work, and no two of them share what an engine has recorded."""
     translator, asked = Translator.load(model), []
-    best = Engine.best
+    best = TorchEngine.best
 
-    def noted(engine: Engine, sentences: Any, options: DecodingOptions, *more: Any) -> Any:
+    def noted(engine: TorchEngine, sentences: Any, options: DecodingOptions, *more: Any) -> Any:
         asked.append((id(engine), str(options), [len(sentence) for sentence in sentences]))
         return best(engine, sentences, options, *more)
 
-    monkeypatch.setattr(Engine, "best", noted)
+    monkeypatch.setattr(TorchEngine, "best", noted)
     monkeypatch.setattr(latency, "_TURN", 2)
     source = read_source(translator, model / "source.de", 4)
     ways = choose_ways(translator, Wanted(methods=["prior", "teacher"]), [])
@@ -275,7 +276,7 @@ def test_ways_take_turns_on_the_same_sentences(model: Path, monkeypatch: pytest.
 def test_where_searches_are_recorded_both_forms_are_measured(model: Path) -> None:
     """On a CPU nothing is really recorded."""
     translator = Translator.load(model)
-    translator.engine = Engine(translator.engine.networks, graphed=True)
+    translator.backend = TorchEngine(translator.backend.networks, graphs=True)
     source = read_source(translator, model / "source.de", 2)
     ways = choose_ways(translator, Wanted(methods=["score", "teacher"], steps=[1]), [])
     report = measure_speed(translator, source, ways, [1])

@@ -11,10 +11,10 @@ from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
 from latentmt.infer.marginal import Marginal, marginal
 from latentmt.infer.noise import standard_noise
-from latentmt.infer.translator import Translator
 from latentmt.measure import likelihood as module
 from latentmt.measure.likelihood import likelihoods
 from latentmt.measure.tokens import outputs_along
+from latentmt.translator import Translator
 
 SAMPLES = 30
 
@@ -27,10 +27,13 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
 
 
 def alone(translator: Translator, source: list[int], target: list[int]) -> Marginal:
-    assert translator.latent is not None
+    assert translator.backend.networks.latent is not None
     noise = standard_noise(SAMPLES, len(target), 4, seed=1)
     return marginal(
-        translator.latent, translator.latent.encode(Tokens.padded([source])), Tokens.padded([target]), noise
+        translator.backend.networks.latent,
+        translator.backend.networks.latent.encode(Tokens.padded([source])),
+        Tokens.padded([target]),
+        noise,
     )
 
 
@@ -63,7 +66,9 @@ def test_the_mean_of_what_each_is_alone(translator: Translator, monkeypatch: pyt
 
 
 def test_without_a_latent_model(translator: Translator) -> None:
-    teacher = Translator(translator.tokenizer, translator.rules, teacher=translator.teacher)
+    teacher = Translator.from_networks(
+        translator.tokenizer, translator.rules, teacher=translator.backend.networks.teacher
+    )
     with pytest.raises(UserError, match="there is no latent model"):
         likelihoods(teacher, [[5, 3]], {0: [[5, 3]]})
     with pytest.raises(UserError, match="there is no latent model"):

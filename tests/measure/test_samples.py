@@ -12,9 +12,9 @@ from rich.console import Console
 from tiny import write_corpus, write_models
 
 from latentmt.errors import UserError
-from latentmt.infer.translator import Translator
 from latentmt.measure.samples import CHANGED, KEPT, Phrase, Sample, compare, sampled, show_samples, take_samples
 from latentmt.options import DecodingOptions
+from latentmt.translator import Translator
 
 WORDS = st.lists(st.sampled_from(["im", "Im", "Land", "gibt", "es", "es,", "Ärzte", "–"]), max_size=9)
 
@@ -97,7 +97,9 @@ def test_what_cannot_be_sampled(translator: Translator) -> None:
     for method, steps in (("teacher", 1), ("prior", 1), ("delta", 0)):
         with pytest.raises(UserError, match="a method that refines"):
             sampled(translator, method, steps)  # type: ignore[arg-type]
-    teacher = Translator(translator.tokenizer, translator.rules, teacher=translator.teacher)
+    teacher = Translator.from_networks(
+        translator.tokenizer, translator.rules, teacher=translator.backend.networks.teacher
+    )
     with pytest.raises(UserError, match="there is no latent model"):
         sampled(teacher)
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tiny import write_corpus, write_models
 
 from latentmt.data.tokenizer import EOS
-from latentmt.infer.engine import Engine
-from latentmt.infer.postprocess import without_special
+from latentmt.engines.torch_engine import TorchEngine
 from latentmt.infer.trace import targets_along, trace_sentence
-from latentmt.infer.translator import Translator
 from latentmt.measure.tokens import count_tokens, edit_distance, outputs_along
 from latentmt.options import DecodingOptions
+from latentmt.results import without_special
+from latentmt.translator import Translator
 
 IDS = st.lists(st.integers(0, 3), max_size=7)
 
@@ -56,9 +56,9 @@ def test_one_walk_is_all_translations(translator: Translator, sources: list[str]
     sentences = [ids for text in sources for ids in translator.sentences(text)]
     found = outputs_along(translator, sentences, method, steps=(0, 1, 3))  # type: ignore[arg-type]
     for steps, targets in found.items():
-        alone = translator.engine.best(sentences, translator.options(method=method, steps=steps))
+        alone = translator.backend.best(sentences, translator.options(method=method, steps=steps))
         assert [without_special(ids) for ids in targets] == [one.decoded for one in alone]
-    traced = trace_sentence(translator.engine, sentences[2], translator.options(method=method, steps=3))
+    traced = trace_sentence(translator.backend, sentences[2], translator.options(method=method, steps=3))
     assert [found[steps][2] for steps in (0, 1, 3)] == [traced.steps[steps].ids for steps in (0, 1, 3)]
     assert found[0] != found[3]
 
@@ -66,7 +66,7 @@ def test_one_walk_is_all_translations(translator: Translator, sources: list[str]
 def test_batches_change_nothing(translator: Translator, sources: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = [ids for text in sources for ids in translator.sentences(text)]
     together = outputs_along(translator, sentences, "score", (0, 2))
-    monkeypatch.setattr(Engine, "batch_tokens", 1)
+    monkeypatch.setattr(TorchEngine, "batch_tokens", 1)
     assert outputs_along(translator, sentences, "score", (0, 2)) == together
 
 
@@ -77,7 +77,7 @@ def test_what_cannot_be_followed(translator: Translator) -> None:
         DecodingOptions(steps=3, samples=2, rerank="decoder"),
     ):
         with pytest.raises(ValueError, match="one candidate that makes all of its steps"):
-            targets_along(translator.engine, [[5, EOS]], options, [0, 3])
+            targets_along(translator.backend, [[5, EOS]], options, [0, 3])
 
 
 def test_counts_by_hand(translator: Translator) -> None:

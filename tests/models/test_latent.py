@@ -20,7 +20,8 @@ from batches import (
 from torch import Tensor
 
 from latentmt.data.tokens import Layout, Pairs
-from latentmt.models.latent import LENGTH_LIMIT, LatentModel
+from latentmt.models.latent import LatentModel
+from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.nn.attention import Source
 from latentmt.objectives import free_bits_kl, length_loss, smoothed_cross_entropy
 
@@ -34,21 +35,26 @@ def model() -> LatentModel:
 def outputs(model: LatentModel, pairs: Pairs, z: list[Tensor]) -> list[list[Tensor]]:
     """Everything the model says about each target token: prior, posterior and decoder states."""
     source, layout = model.encode(pairs.source), pairs.target.layout
-    prior = model.prior(layout, model.prior_stack.project_kv(source))
+    prior = model.prior(layout, model.prior.project_kv(source))
     posterior = model.posterior(pairs.target, model.posterior_stack.project_kv(source))
     states = model.decode(spread(z, layout).nan_to_num(9.0), layout, model.decoder_stack.project_kv(source))
-    return [per_sentence(x, layout) for x in (prior.mean, prior.std, posterior.mean, posterior.std, states)]
+    return [
+        per_sentence(x, layout)
+        for x in (prior.gaussian.mean, prior.gaussian.std, posterior.mean, posterior.std, states)
+    ]
 
 
 def elbo(model: LatentModel, pairs: Pairs, noise: list[Tensor], sentences: int) -> Tensor:
     source, target, real = model.encode(pairs.source), pairs.target, pairs.target.layout.real
-    prior = model.prior(target.layout, model.prior_stack.project_kv(source))
+    prior = model.prior(target.layout, model.prior.project_kv(source))
     posterior = model.posterior(target, model.posterior_stack.project_kv(source))
     z = posterior.sample(spread(noise, target.layout).nan_to_num(9.0))
     states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))
     tokens = smoothed_cross_entropy(states, model.embedding.weight, target.ids, real, chunk=7)
-    kl = free_bits_kl(posterior, prior, real, torch.tensor(1.0, dtype=torch.float64))
-    length = length_loss(model.length(source, sentences), pairs.source.layout.segment, pairs.target.layout.segment)
+    kl = free_bits_kl(prior.kl(posterior), real, torch.tensor(1.0, dtype=torch.float64))
+    length = length_loss(
+        model.output.length_logits(source, sentences), pairs.source.layout.segment, pairs.target.layout.segment
+    )
     return tokens.loss + kl.loss + 0.1 * length.loss
 
 
@@ -72,8 +78,8 @@ def test_packed_gradients_equal_the_sum_over_single_pairs(model: LatentModel) ->
 
 
 def test_length_reads_each_sentence_alone(model: LatentModel) -> None:
-    expected = [model.length(model.encode(pair.source), 1)[0, 0] for pair in alone()]
-    logits = model.length(model.encode(packed().source), SENTENCES)
+    expected = [model.output.length_logits(model.encode(pair.source), 1)[0, 0] for pair in alone()]
+    logits = model.output.length_logits(model.encode(packed().source), SENTENCES)
     assert logits.shape[1:] == (SENTENCES, 2 * LENGTH_LIMIT + 1)
     close([logits[0, 0], logits[0, 1], logits[0, 2], logits[1, 0], logits[3, 0], logits[3, 1]], expected)
     assert torch.isfinite(logits).all()
@@ -92,8 +98,8 @@ def test_memory_made_once_serves_every_step(model: LatentModel) -> None:
 def test_memory_rows_can_be_chosen(model: LatentModel) -> None:
     source = model.encode(padded().source)
     rows = torch.tensor([4, 0, 4])
-    got = model.prior_stack.project_kv(source).select(rows)
-    expected = model.prior_stack.project_kv(Source(source.states[rows], source.segment[rows]))
+    got = model.prior.project_kv(source).select(rows)
+    expected = model.prior.project_kv(Source(source.states[rows], source.segment[rows]))
     close([got.keys_values], [expected.keys_values])
     assert torch.equal(got.segment, expected.segment)
 
@@ -110,7 +116,7 @@ def test_candidates_share_the_memory_of_their_source(model: LatentModel) -> None
 
 
 def test_only_the_decoder_is_reminded_of_its_input(model: LatentModel) -> None:
-    stacks = (model.prior_stack, model.posterior_stack, model.decoder_stack)
+    stacks = (model.prior.stack, model.posterior_stack, model.decoder_stack)
     assert [stack.input_skip for stack in stacks] == [False, False, True]
 
 
@@ -125,7 +131,7 @@ def test_decoder_knows_the_place_of_a_token(model: LatentModel) -> None:
 def test_log_prob_is_that_of_the_softmax(model: LatentModel) -> None:
     target = packed().target
     states = torch.randn(*target.ids.shape, 16, dtype=torch.float64)
-    expected = model.logits(states).log_softmax(-1).gather(-1, target.ids[..., None])[..., 0]
+    expected = model.embedding.logits(states).log_softmax(-1).gather(-1, target.ids[..., None])[..., 0]
     close([model.log_prob(states, target)], [expected * target.layout.real])
 
 
@@ -134,12 +140,12 @@ def test_heads_stay_in_fp32_under_autocast_and_in_bf16_models(model: LatentModel
     model = model.float()
     with torch.autocast("cpu", torch.bfloat16):
         source = model.encode(pairs.source)
-        mixed = model.prior(pairs.target.layout, model.prior_stack.project_kv(source))
+        mixed = model.prior(pairs.target.layout, model.prior.project_kv(source))
     model = model.bfloat16()
     source = model.encode(pairs.source)
-    low = model.prior(pairs.target.layout, model.prior_stack.project_kv(source))
-    states = model.decode(low.mean, pairs.target.layout, model.decoder_stack.project_kv(source))
-    assert mixed.mean.dtype == mixed.std.dtype == low.mean.dtype == low.std.dtype == torch.float32
-    assert model.length(source, 1).dtype == torch.float32
+    low = model.prior(pairs.target.layout, model.prior.project_kv(source))
+    states = model.decode(low.mode, pairs.target.layout, model.decoder_stack.project_kv(source))
+    assert mixed.mode.dtype == mixed.gaussian.std.dtype == low.mode.dtype == low.gaussian.std.dtype == torch.float32
+    assert model.output.length_logits(source, 1).dtype == torch.float32
     assert states.dtype == torch.bfloat16
-    torch.testing.assert_close(low.mean, mixed.mean, rtol=0.1, atol=0.1)
+    torch.testing.assert_close(low.mode, mixed.mode, rtol=0.1, atol=0.1)

@@ -4,10 +4,11 @@ import pytest
 
 from latentmt.config import from_tree, to_tree
 from latentmt.errors import UserError
-from latentmt.models.fields import FieldConfig
+from latentmt.fields.learned import FieldConfig
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.presets import parameter_counts, resolved
+from latentmt.models.presets import resolved
 from latentmt.models.teacher import TeacherConfig
+from latentmt.networks import parameter_counts
 
 
 def test_presets_are_the_papers() -> None:

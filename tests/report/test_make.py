@@ -16,7 +16,6 @@ from typer.testing import CliRunner, Result
 
 from latentmt.cli import app
 from latentmt.errors import UserError
-from latentmt.infer.translator import Translator
 from latentmt.measure import report as measured
 from latentmt.measure.bootstrap import paired_bootstrap
 from latentmt.measure.evaluate import EvalSet
@@ -26,6 +25,7 @@ from latentmt.measure.report import Settings, training_curves
 from latentmt.options import DecodingOptions
 from latentmt.report.make import find_subject, is_report, write_report
 from latentmt.train.report import Reporter
+from latentmt.translator import Translator
 
 SIZES = ("--timed", "3", "--judged", "2", "--posterior-samples", "8", "--shown", "2", "--device", "cpu")
 FIGURES = {"tradeoff", "likelihood", "tokens", "landscape", "latency", "training"}

@@ -16,13 +16,13 @@ import torch
 from process import Running, Start
 from tiny import SENTENCES, enliven
 
-from latentmt.bundle import BundleConfig, save_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
-from latentmt.infer.translator import Translator
-from latentmt.models.fields import FieldConfig
+from latentmt.fields.learned import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
+from latentmt.networks import BundleConfig, save_bundle
+from latentmt.translator import Translator
 
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
 LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)

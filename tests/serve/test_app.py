@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 
-from latentmt.infer.translator import Translator
 from latentmt.serve.app import make_app
 from latentmt.serve.batcher import BusyError
 from latentmt.serve.keys import Keys
@@ -19,6 +18,7 @@ from latentmt.serve.languages import Guess, detect
 from latentmt.serve.limits import Limits
 from latentmt.serve.questions import TranslateQuestion
 from latentmt.serve.service import Service
+from latentmt.translator import Translator
 
 TEXT = "Ein kleiner Satz steht hier."
 OTHER = "Wir haben 1100 Bücher gelesen!"

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from latentmt.infer.engine import CheckCancelled
-from latentmt.infer.translator import Translator
+from latentmt.engines.backend import CheckCancelled
 from latentmt.options import DecodingOptions
 from latentmt.serve.batcher import WINDOW, Batcher, BusyError, Do
 from latentmt.serve.limits import Limits, work
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.service import Alternatives, align, translate
 from latentmt.serve.tracing import Tracing
+from latentmt.translator import Translator
 
 HOW, OTHER = DecodingOptions(), DecodingOptions(steps=2)
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from latentmt.infer.alignment import Link
-from latentmt.infer.translator import Aligned, Translator
+from latentmt.results import Link
 from latentmt.serve.markup import INLINE, VOID, Document, _events
+from latentmt.translator import Translator
 
 
 def shouted(text: str, turned: bool = False) -> Aligned:

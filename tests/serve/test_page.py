@@ -10,7 +10,7 @@ import pytest
 from browser import Browser, find_browser
 from process import Running, Start
 
-from latentmt.infer.translator import Translator
+from latentmt.translator import Translator
 
 PROGRAM = find_browser()
 REQUIRED = "LATENTMT_TEST_BROWSER"

@@ -22,8 +22,8 @@ from libretranslatepy import LibreTranslateAPI
 from process import Running, Start
 
 from latentmt import cli
-from latentmt.infer.translator import Translator
 from latentmt.serve.server import discreet
+from latentmt.translator import Translator
 
 TEXT = "Ein kleiner Satz steht hier."
 
@@ -273,5 +273,5 @@ def test_without_the_extra_it_says_what_is_missing(
 
 def test_only_serving_imports_the_web() -> None:
     heavy = ("fastapi", "uvicorn", "prometheus_client", "py3langid")
-    code = f"import sys, latentmt.cli, latentmt.infer.translator; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, latentmt.cli, latentmt.translator; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -24,21 +24,15 @@ from latentmt.data.corpus import Sentences, Split
 from latentmt.data.pack import pack
 from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Pairs
-from latentmt.models.fields import FieldConfig, make_field
+from latentmt.fields.learned import DisplacementConfig, DisplacementTask, FieldConfig
+from latentmt.fields.registry import field_network, learned_field
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import fast
+from latentmt.task import CostFunction, Task
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import Stepper
-from latentmt.train.tasks import (
-    CostFunction,
-    DisplacementConfig,
-    ElboConfig,
-    FieldTask,
-    LatentTask,
-    Task,
-    TeacherTask,
-)
+from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 
 GRAPHS = {"teacher": 1, "latent": 1, "score": 1, "energy": 2}
 """In how many pieces each task is compiled. An energy is differentiated twice: only what is frozen beside it is."""
@@ -60,9 +54,11 @@ def make_task(name: str, dropout: float = 0.0) -> Task:
     latent = LatentModel(config, VOCABULARY)
     if name == "latent":
         return LatentTask(latent, 0.1, ElboConfig())
-    net = make_field(FieldConfig(kind="score" if name == "score" else "energy", **SIZE, dropout=dropout), config)
+    net = field_network(FieldConfig(kind=name, **SIZE, dropout=dropout), config)
     torch.nn.init.normal_(net.head.weight, std=0.1)
-    return FieldTask(net, latent.eval().requires_grad_(False), DisplacementConfig(delta_steps=2))
+    return DisplacementTask(
+        learned_field(name), net, latent.eval().requires_grad_(False), DisplacementConfig(delta_steps=2)
+    )
 
 
 def batches() -> Iterator[Pairs]:

@@ -16,17 +16,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from latentmt.bundle import load_bundle, save_bundle
 from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Pairs
 from latentmt.errors import UserError
+from latentmt.networks import load_bundle, save_bundle
 from latentmt.pipeline import STAGES, train_stage
 from latentmt.recipe import load_recipe
+from latentmt.task import Controls, Cost
 from latentmt.train.halt import Halt, halting
 from latentmt.train.loop import CALIBRATION, Run
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import Stepper
-from latentmt.train.tasks import Controls, Cost, TeacherTask
+from latentmt.train.tasks import TeacherTask
 
 Weights = dict[str, torch.Tensor]
 # No noise; and an epsilon with which Adam does not blow up gradients that are nothing but rounding (a key's bias).

@@ -15,7 +15,6 @@ import torch
 from latentmt.bundle import read_format
 from latentmt.data.corpus import read_manifest
 from latentmt.errors import UserError
-from latentmt.infer.translator import Translator
 from latentmt.pipeline import distill_corpus, prepare_corpus, run, train_stage
 from latentmt.recipe import load_recipe
 from latentmt.replacement import PARTS, Finished, differences, record
@@ -23,6 +22,7 @@ from latentmt.train.halt import Halt
 from latentmt.train.ranks import Ranks
 from latentmt.train.state import STATE, Progress, save_state
 from latentmt.train.step import Stepper
+from latentmt.translator import Translator
 
 OTHER_RATE = "latent.train.rate=1e-3"
 

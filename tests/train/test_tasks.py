@@ -19,11 +19,16 @@ from torch import Tensor, nn
 
 from latentmt.data.tokenizer import BOS, EOS
 from latentmt.data.tokens import Layout, Pairs, Tokens
-from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
-from latentmt.models.latent import LENGTH_LIMIT, LatentModel
+from latentmt.fields.energy import EnergyNetwork
+from latentmt.fields.learned import DisplacementConfig, DisplacementTask, FieldConfig
+from latentmt.fields.registry import field_network, learned_field
+from latentmt.fields.score import ScoreNetwork
+from latentmt.models.latent import LatentModel
+from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import Source
-from latentmt.train.tasks import DisplacementConfig, ElboConfig, FieldTask, LatentTask, Task, TeacherTask
+from latentmt.task import Task
+from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 
 SMOOTHING = 0.2
 ROW_OF = [row for row, members in enumerate(ROWS) for _ in members]
@@ -36,7 +41,7 @@ def latent() -> LatentModel:
     torch.manual_seed(0)
     model = LatentModel(LATENT, VOCABULARY).double()
     with torch.no_grad():
-        for head in (model.prior_head, model.posterior_head):
+        for head in (model.prior.head, model.posterior_head):
             head.weight.normal_(std=0.3)
         model.embedding.weight.mul_(4)  # else one step of delta inference would find what four find
     return model
@@ -123,7 +128,7 @@ def latent_by_hand(model: LatentModel, pair: Pairs, epsilon: Tensor, budget: flo
     """Adds a sentence's cost; returns the KL of its tokens."""
     source, target = model.encode(pair.source), pair.target
     q = model.posterior(target, model.posterior_stack.project_kv(source))
-    p = model.prior(target.layout, model.prior_stack.project_kv(source))
+    p = model.prior(target.layout, model.prior.project_kv(source)).gaussian
     z = q.mean + q.std * epsilon
     states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))[0]
     divergences, total = [], torch.zeros((), dtype=torch.float64)
@@ -137,7 +142,7 @@ def latent_by_hand(model: LatentModel, pair: Pairs, epsilon: Tensor, budget: flo
         out.count(nll=nll, kl=divergence, correct=logits.argmax() == label, tokens=1)
         divergences.append(divergence.item())
     pooled = source.states[0].mean(0)
-    lengths = model.length_head(torch.relu(model.length_hidden(pooled)))
+    lengths = model.output.length_head(torch.relu(model.output.length_hidden(pooled)))
     label = len(target.ids[0]) - len(pair.source.ids[0]) + LENGTH_LIMIT
     total = total - (lengths.exp()[label] / lengths.exp().sum()).log()
     out.total = out.total + total
@@ -172,13 +177,13 @@ def test_the_budget_falls_along_a_run(latent: LatentModel) -> None:
 # A field: ‖g‖² − 2 g·d, where d is how far k steps of delta inference go.
 
 
-def direction(net: ScoreNet | EnergyNet, z: Tensor, source: Source, layout: Layout) -> Tensor:
+def direction(net: ScoreNetwork | EnergyNetwork, z: Tensor, source: Source, layout: Layout) -> Tensor:
     """g at z: what the score network says, or the energy's steepest descent."""
     memory = net.stack.project_kv(source)
-    if isinstance(net, ScoreNet):
+    if isinstance(net, ScoreNetwork):
         return net.hidden(z, layout, memory) @ net.head.weight.T + net.head.bias
     z = z.detach().requires_grad_()
-    energy = net.hidden(z, layout, memory, twice=True)[0].mean(0) @ net.head.weight[0]
+    energy = net.hidden(z, layout, memory, create_graph=True)[0].mean(0) @ net.head.weight[0]
     (slope,) = torch.autograd.grad(energy, z, create_graph=True)
     return -slope
 
@@ -194,12 +199,12 @@ def displacement(model: LatentModel, z: Tensor, source: Source, layout: Layout, 
     return end - z
 
 
-def field_by_hand(task: FieldTask, pair: Pairs, epsilon: Tensor, first_moves: bool, out: ByHand) -> None:
+def field_by_hand(task: DisplacementTask, pair: Pairs, epsilon: Tensor, first_moves: bool, out: ByHand) -> None:
     model, layout = task.latent, pair.target.layout
     with torch.no_grad():
         source = model.encode(pair.source)
-        prior = model.prior(layout, model.prior_stack.project_kv(source))
-        z = prior.mean + prior.std * epsilon
+        prior = model.prior(layout, model.prior.project_kv(source))
+        z = prior.gaussian.mean + prior.gaussian.std * epsilon
     if first_moves:
         z = (z + direction(task.network, z, source, layout)).detach()
     wanted = displacement(model, z, source, layout, task.displacement.delta_steps)[0]
@@ -214,11 +219,13 @@ def field_by_hand(task: FieldTask, pair: Pairs, epsilon: Tensor, first_moves: bo
         out.count(cosine=product.item() / math.sqrt(squared.item() * size))
 
 
-def field_task(latent: LatentModel, kind: str, steps: int = 3) -> FieldTask:
+def field_task(latent: LatentModel, kind: str, steps: int = 3) -> DisplacementTask:
     torch.manual_seed(1)
-    net = make_field(FieldConfig(**SIZE, kind=kind), LATENT).double()  # type: ignore[arg-type]
+    net = field_network(FieldConfig(**SIZE, kind=kind), LATENT).double()  # type: ignore[arg-type]
     nn.init.normal_(net.head.weight, std=0.3)  # the score's starts at zero, which would prove nothing
-    return FieldTask(net, latent.eval().requires_grad_(False), DisplacementConfig(delta_steps=steps, noise=0.8))
+    return DisplacementTask(
+        learned_field(kind), net, latent.eval().requires_grad_(False), DisplacementConfig(delta_steps=steps, noise=0.8)
+    )
 
 
 @pytest.mark.parametrize("own_step", [0.0, 0.6, 1.0])
@@ -263,7 +270,7 @@ def test_the_displacement_has_as_many_steps_as_are_configured(latent: LatentMode
 def test_rows_take_their_own_step_after_the_first_tenth(latent: LatentModel) -> None:
     task = field_task(latent, "score")
     assert [task.controls(step, 50)["own_step"] for step in (0, 4, 5, 6, 25, 50)] == [0.0, 0.0, 0.5, 0.5, 0.5, 0.5]
-    other = FieldTask(task.network, latent, DisplacementConfig(own_step=0.3, own_step_from=0.5))
+    other = DisplacementTask(task.field, task.network, latent, DisplacementConfig(own_step=0.3, own_step_from=0.5))
     assert [other.controls(step, 50)["own_step"] for step in (24, 25)] == [0.0, 0.3]
 
 

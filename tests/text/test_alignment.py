@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from latentmt.data.normalise import TextRules, normalise, origins
 from latentmt.data.tokenizer import EOS, Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Tokens
-from latentmt.infer.alignment import align
+from latentmt.fields.learned import FieldConfig
+from latentmt.fields.registry import field_network
+from latentmt.infer.annotate import annotate
 from latentmt.infer.plane import Plane
-from latentmt.infer.refine import net_field
 from latentmt.infer.search import Networks
-from latentmt.infer.trace import field_around
-from latentmt.infer.translator import Translator
-from latentmt.models.fields import FieldConfig, make_field
-from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.latent import LatentConfig, LatentModel
+from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import CrossAttention, attention_bias
+from latentmt.translator import Translator
 
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 2, "heads": 2, "dropout": 0.0}
 CORPUS = ["Ein kleiner Satz steht hier.", "The small sentence is here.", "Wir haben 1100 Bücher gelesen!"]
@@ -37,12 +37,12 @@ def tokenizer() -> Tokenizer:
 def make(tokenizer: Tokenizer, dim: int = 5) -> Translator:
     torch.manual_seed(4)
     config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=dim)
-    score = make_field(FieldConfig(**SIZE, kind="score"), config).double().eval()
+    score = field_network(FieldConfig(**SIZE, kind="score"), config).double().eval()
     model = LatentModel(config, tokenizer.size)
     with torch.no_grad():
         score.head.weight.normal_(std=0.8)  # type: ignore[union-attr]
-        model.length_head.bias.copy_(-3.0 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 1).abs())
-    return Translator(
+        model.output.length_head.bias.copy_(-3.0 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 1).abs())
+    return Translator.from_networks(
         tokenizer,
         RULES,
         latent=model.double().eval(),
@@ -107,15 +107,15 @@ def test_an_alignment_is_the_same_in_any_batch(translator: Translator) -> None:
     sources = translator.tokenizer.encode(["ein satz", "wir haben viele bücher gelesen", "hier"])
     targets = [ids[:-1] for ids in translator.tokenizer.encode(["The small one", "is", ""])]
     for networks in (
-        translator.engine.networks,
-        Networks(None, {}, translator.teacher, translator.engine.networks.pieces),
+        translator.backend.networks,
+        Networks(None, {}, translator.backend.networks.teacher, translator.backend.networks.pieces),
     ):
-        together = align(networks, sources, targets)
+        together = [one.attention for one in annotate(networks, sources, targets)]
         for source, target, weights in zip(sources, targets, together, strict=True):
             assert weights.shape == (len(target), len(source) - 1)
-            torch.testing.assert_close(weights.sum(1), torch.ones(len(target)))
-            torch.testing.assert_close(align(networks, [source], [target])[0], weights)
-    model = translator.latent
+            torch.testing.assert_close(torch.tensor(weights.sum(1)), torch.ones(len(target)))
+            torch.testing.assert_close(annotate(networks, [source], [target])[0].attention, weights)
+    model = translator.backend.networks.latent
     assert model
     source, target = Tokens.padded(sources[:1]), Tokens.padded([[*targets[0], EOS]])
     encoded, attention_weights = model.encode(source), list[torch.Tensor]()
@@ -123,7 +123,8 @@ def test_an_alignment_is_the_same_in_any_batch(translator: Translator) -> None:
     model.decode(z, target.layout, model.decoder_stack.project_kv(encoded), attention_weights)
     mean = torch.stack(attention_weights).mean((0, 2))[0, :-1, :-1].float() ** 2
     torch.testing.assert_close(
-        align(translator.engine.networks, sources[:1], targets[:1])[0], mean / mean.sum(1, keepdim=True)
+        torch.tensor(annotate(translator.backend.networks, sources[:1], targets[:1])[0].attention),
+        mean / mean.sum(1, keepdim=True),
     )
 
 
@@ -131,34 +132,37 @@ def test_an_alignment_is_the_same_in_any_batch(translator: Translator) -> None:
 def test_links_are_about_the_text_and_its_translation(translator: Translator, method: str) -> None:
     text = "  Ein KLEINER  Satz. \u00ad Und ein\nzweiter, 字 ▁ hier! "
     options = translator.options(method=method)
-    ((aligned), nothing) = translator.aligned([text, " \n"], options)
+    ((aligned), nothing) = translator.translations([text, " \n"], options, details=True)
     assert aligned.text == translator.translate(text, method=method)
-    assert (nothing.text, nothing.links) == (" \n", [])
-    assert aligned.links
+    assert (nothing.text, nothing.alignment) == (" \n", [])
+    assert aligned.alignment
     sentence_ends = [len(part) for part in text.split("Und")]
-    for link in aligned.links:
+    for link in aligned.alignment:
         source, target = text[slice(*link.source)], aligned.text[slice(*link.target)]
         assert source.strip() == source != ""
         assert target != ""
         assert 0 < link.weight <= 1
-    first = [link for link in aligned.links if link.source[1] <= sentence_ends[0]]
+    first = [link for link in aligned.alignment if link.source[1] <= sentence_ends[0]]
     assert first
-    assert max(link.target[1] for link in first) < max(link.target[1] for link in aligned.links)
-    assert translator.aligned([], options) == []
+    assert max(link.target[1] for link in first) < max(link.target[1] for link in aligned.alignment)
+    assert translator.translations([], options, details=True) == []
 
 
 def test_alternatives_begin_with_what_is_kept(translator: Translator) -> None:
     options = translator.options(method="score", lengths=4, samples=2, rerank="decoder")
     both = "Ein Satz. Noch einer!"
-    (found, nothing) = translator.alternatives([both, ""], options, 4)
-    assert nothing == [""]
+    first, nothing = translator.translations([both, ""], options, alternatives=3)
+    assert (nothing.text, nothing.alternatives) == ("", [])
+    found = [first.text, *first.alternatives]
     assert 1 < len(found) <= 4
     assert len(set(found)) == len(found)
     assert found[0] == translator.translations([both], options)[0].text
-    ((candidates, best),) = translator.engine.all(translator.sentences("Ein Satz."), options)
+    (result,) = translator.backend.candidates(translator.sentences("Ein Satz."), options)
+    candidates, best = result.all, result.best
     order = sorted(range(8), key=lambda number: (number != best, -candidates[number].score))
     expected = list(dict.fromkeys(translator.texts([candidates[number].readable for number in order])))
-    assert translator.alternatives(["Ein Satz."], options, 100) == [expected]
+    (single,) = translator.translations(["Ein Satz."], options, alternatives=99)
+    assert [single.text, *single.alternatives] == expected
 
 
 def test_a_plane_holds_what_moved(tokenizer: Tokenizer, translator: Translator) -> None:
@@ -188,14 +192,15 @@ def test_the_field_around_a_token_is_where_it_would_be_moved(translator: Transla
     (trace,) = translator.traces("Ein kleiner Satz", options)
     end = torch.tensor(trace.steps[-1].z, dtype=torch.float64)
     points = torch.stack([end[1], end[1] + 0.5, end[0]])
-    moves = field_around(translator.engine, trace, options, 1, points)
-    assert translator.latent
-    source = translator.latent.encode(Tokens.padded([trace.source]))
+    moves = torch.tensor(translator.backend.field_around(trace, options, 1, points.tolist()), dtype=torch.float64)
+    assert translator.backend.networks.latent
+    source = translator.backend.networks.latent.encode(Tokens.padded([trace.source]))
     for point, move in zip(points, moves, strict=True):
         z = end.clone()
         z[1] = point
         layout = Tokens.padded([[EOS] * len(z)]).layout
-        expected = net_field(translator.fields["score"], source, layout)(z[None])[0, 1]
+        expected = translator.backend.networks.bind_field("score", source, layout)(z[None])[0, 1]
         torch.testing.assert_close(move, expected)
-    assert not field_around(translator.engine, trace, translator.options(method="prior"), 1, points).any()
+    still = translator.backend.field_around(trace, translator.options(method="prior"), 1, points.tolist())
+    assert not torch.tensor(still).any()
     assert all(step.milliseconds > 0 and math.isfinite(step.milliseconds) for step in trace.steps)

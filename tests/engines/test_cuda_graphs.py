@@ -16,21 +16,23 @@ from torch import Tensor
 
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
+from latentmt.engines import cuda_graphs as graphs
+from latentmt.engines import torch_engine as engine_module
+from latentmt.engines.cuda_graphs import Shape
+from latentmt.engines.torch_engine import TorchEngine
 from latentmt.errors import UserError
-from latentmt.infer import engine as engine_module
-from latentmt.infer import graphs
-from latentmt.infer.engine import Engine
-from latentmt.infer.graphs import Shape
+from latentmt.fields.learned import FieldConfig
+from latentmt.fields.registry import field_network
 from latentmt.infer.postprocess import PieceTable
-from latentmt.infer.results import Candidate
 from latentmt.infer.search import Networks
-from latentmt.infer.translator import Translator
-from latentmt.models.fields import FieldConfig, make_field
-from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
+from latentmt.models.latent import LatentConfig, LatentModel
+from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import fast, fused
 from latentmt.nn.positions import MAX_POSITIONS
 from latentmt.options import DecodingOptions
+from latentmt.results import Candidates
+from latentmt.translator import Translator
 
 VOCABULARY = 23
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "dropout": 0.0}
@@ -60,10 +62,10 @@ def make_networks(dtype: torch.dtype = torch.float64) -> Networks:
     torch.manual_seed(5)
     config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
     latent = LatentModel(config, VOCABULARY)
-    fields = {kind: make_field(FieldConfig(kind=kind, **SIZE), config) for kind in ("score", "energy")}
+    fields = {kind: field_network(FieldConfig(kind=kind, **SIZE), config) for kind in ("score", "energy")}
     with torch.no_grad():
-        latent.length_head.weight *= 4
-        latent.length_head.bias[LENGTH_LIMIT - 5 : LENGTH_LIMIT + 6] += 6
+        latent.output.length_head.weight *= 4
+        latent.output.length_head.bias[LENGTH_LIMIT - 5 : LENGTH_LIMIT + 6] += 6
         torch.nn.init.normal_(fields["score"].head.weight)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), VOCABULARY)
     none, special = torch.zeros(VOCABULARY, dtype=torch.bool), torch.arange(VOCABULARY) < 4
@@ -80,34 +82,35 @@ def networks() -> Networks:
     return make_networks()
 
 
-def same(left: list[tuple[list[Candidate], int]], right: list[tuple[list[Candidate], int]]) -> None:
-    for (mine, best), (theirs, other) in zip(left, right, strict=True):
-        assert best == other
+def same(left: list[Candidates], right: list[Candidates]) -> None:
+    for one, other in zip(left, right, strict=True):
+        assert one.best == other.best
+        mine, theirs = one.all, other.all
         assert [(one.decoded, one.readable) for one in mine] == [(one.decoded, one.readable) for one in theirs]
         assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-5)
 
 
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_shapes_change_nothing(networks: Networks, options: DecodingOptions) -> None:
-    plain, graphed = Engine(networks, graphed=False), Engine(networks, graphed=True)
+    plain, graphed = TorchEngine(networks, graphs=False), TorchEngine(networks, graphs=True)
     for some in (sentences(1), sentences(5), sentences(5)[1:4], sentences(21)):
-        same(graphed.all(some, options), plain.all(some, options))
+        same(graphed.candidates(some, options), plain.candidates(some, options))
 
 
 def test_the_ways_are_worth_comparing(networks: Networks) -> None:
-    found = {options: Engine(networks).all(sentences(21), options) for options in WAYS}
-    assert len({str([one.readable for one in candidates[0][0]]) for candidates in found.values()}) > 5
-    assert len({len(candidates[best].decoded) for candidates, best in found[WAYS[0]]}) > 3
-    assert {best for _, best in found[WAYS[4]]} != {0}
+    found = {options: TorchEngine(networks).candidates(sentences(21), options) for options in WAYS}
+    assert len({str([one.readable for one in candidates[0].all]) for candidates in found.values()}) > 5
+    assert len({len(one.all[one.best].decoded) for one in found[WAYS[0]]}) > 3
+    assert {one.best for one in found[WAYS[4]]} != {0}
 
 
 def test_a_seed_is_the_same_in_every_shape(networks: Networks) -> None:
-    plain, graphed = Engine(networks, graphed=False), Engine(networks, graphed=True)
+    plain, graphed = TorchEngine(networks, graphs=False), TorchEngine(networks, graphs=True)
     ways = [DecodingOptions("score", 1, samples=4, rerank="decoder", seed=seed) for seed in (1, 2, 1)]
-    first, second, again = (graphed.all(sentences(6), options) for options in ways)
+    first, second, again = (graphed.candidates(sentences(6), options) for options in ways)
     same(first, again)
-    same(second, plain.all(sentences(6), ways[1]))
-    assert [one for one, _ in first] != [one for one, _ in second]
+    same(second, plain.candidates(sentences(6), ways[1]))
+    assert [one.all for one in first] != [one.all for one in second]
 
 
 def test_targets_that_want_more_room_get_it(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,11 +124,11 @@ def test_targets_that_want_more_room_get_it(networks: Networks, monkeypatch: pyt
 
     monkeypatch.setattr(graphs._Search, "__init__", noted)
     monkeypatch.setattr(Shape, "of", staticmethod(lambda some, bias: Shape(4, 24, 8)))
-    found = Engine(networks, graphed=True).all(sentences(4), options)
-    same(found, Engine(networks, graphed=False).all(sentences(4), options))
+    found = TorchEngine(networks, graphs=True).candidates(sentences(4), options)
+    same(found, TorchEngine(networks, graphs=False).candidates(sentences(4), options))
     assert len(shapes) > 1
     assert [shape.target for shape in shapes] == sorted(shape.target for shape in shapes)
-    assert max(len(one.decoded) for candidates, _ in found for one in candidates) > shapes[0].target
+    assert max(len(one.decoded) for candidates in found for one in candidates.all) > shapes[0].target
 
 
 def test_shapes_are_few_and_large_enough() -> None:
@@ -142,7 +145,7 @@ def test_shapes_are_few_and_large_enough() -> None:
 
 def test_only_the_shapes_used_last_are_kept(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs, "KEPT", 2)
-    engine = Engine(networks, graphed=True)
+    engine = TorchEngine(networks, graphs=True)
     for length in (3, 11, 3, 19, 3):
         engine.best([[7] * length + [EOS]], DecodingOptions("prior"))
     assert engine._graphs is not None
@@ -150,14 +153,14 @@ def test_only_the_shapes_used_last_are_kept(networks: Networks, monkeypatch: pyt
 
 
 def test_threads_do_not_disturb_each_other(networks: Networks) -> None:
-    engine, some = Engine(networks, graphed=True), sentences(24)
+    engine, some = TorchEngine(networks, graphs=True), sentences(24)
     expected = [engine.best([one], DecodingOptions("score", 1))[0] for one in some]
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda one: engine.best([one], DecodingOptions("score", 1))[0], some)) == expected
 
 
 def test_inference_mode_leaves_no_trace(networks: Networks) -> None:
-    engine = Engine(networks, graphed=True)
+    engine = TorchEngine(networks, graphs=True)
     for options in (DecodingOptions("score", 1), DecodingOptions("teacher", beam=2)):
         with torch.inference_mode():
             inside = engine.best(sentences(3), options)
@@ -167,15 +170,15 @@ def test_inference_mode_leaves_no_trace(networks: Networks) -> None:
 def compare_compiled(
     networks: Networks, options: DecodingOptions, counts: Sequence[int], before: Callable[[], object]
 ) -> None:
-    plain, engine = Engine(networks, graphed=False), Engine(networks, graphed=True)
-    expected = [plain.all(sentences(count), options) for count in counts]
-    same(engine.all(sentences(counts[0]), options), expected[0])
+    plain, engine = TorchEngine(networks, graphs=False), TorchEngine(networks, graphs=True)
+    expected = [plain.candidates(sentences(count), options) for count in counts]
+    same(engine.candidates(sentences(counts[0]), options), expected[0])
     before()
-    engine.warmup(options, longest=9, batches=counts[:2])
+    engine.warmup(options, max_length=9, batches=counts[:2])
     assert engine._graphs is not None
     assert [plan.method for plan in engine._graphs._compiled] == [options.method]
     for count, found in zip(counts, expected, strict=True):
-        same(engine.all(sentences(count), options), found)
+        same(engine.candidates(sentences(count), options), found)
 
 
 def test_compiling_changes_nothing() -> None:
@@ -187,17 +190,17 @@ def test_compiling_changes_nothing() -> None:
 
 
 def test_warming_up_makes_every_shape(networks: Networks) -> None:
-    engine = Engine(networks, graphed=True)
-    engine.warmup(DecodingOptions("score", 1), longest=20, batches=[1, 3], compiled=False)
+    engine = TorchEngine(networks, graphs=True)
+    engine.warmup(DecodingOptions("score", 1), max_length=20, batches=[1, 3], compiled=False)
     assert engine._graphs is not None
     shapes = {key[1] for key in engine._graphs._kept}
     assert {(shape.sentences, shape.source) for shape in shapes} == {(n, s) for n in (1, 4) for s in (8, 16, 24)}
-    Engine(networks, graphed=False).warmup(DecodingOptions("score", 1), longest=20)  # nothing to do
+    TorchEngine(networks, graphs=False).warmup(DecodingOptions("score", 1), max_length=20)  # nothing to do
 
 
 def test_no_more_is_warmed_up_than_is_kept(networks: Networks) -> None:
     with pytest.raises(UserError, match="72 shapes: only 64 are kept"):
-        Engine(networks, graphed=True).warmup(DecodingOptions("score", 1), longest=64, batches=range(1, 10))
+        TorchEngine(networks, graphs=True).warmup(DecodingOptions("score", 1), max_length=64, batches=range(1, 10))
 
 
 def test_what_cannot_be_compiled_is_searched_as_it_is(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,16 +208,19 @@ def test_what_cannot_be_compiled_is_searched_as_it_is(networks: Networks, monkey
         raise RuntimeError("no compiler\nand more of this")
 
     monkeypatch.setattr(graphs, "compiled", lambda *_, **__: unable)
-    engine, plain = Engine(networks, graphed=True), Engine(networks, graphed=False)
+    engine, plain = TorchEngine(networks, graphs=True), TorchEngine(networks, graphs=False)
     with pytest.warns(RuntimeWarning, match="not compiled: no compiler$"):
-        engine.warmup(DecodingOptions("score", 1), longest=8)
-    same(engine.all(sentences(3), DecodingOptions("score", 1)), plain.all(sentences(3), DecodingOptions("score", 1)))
+        engine.warmup(DecodingOptions("score", 1), max_length=8)
+    same(
+        engine.candidates(sentences(3), DecodingOptions("score", 1)),
+        plain.candidates(sentences(3), DecodingOptions("score", 1)),
+    )
 
 
 def test_what_is_large_is_not_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "BATCH_TOKENS", 40)
     monkeypatch.setattr(engine_module, "TEACHER_TOKENS", 20)
-    engine = Engine(networks, graphed=True)
+    engine = TorchEngine(networks, graphs=True)
     for options, most in ((DecodingOptions("score", 1), 40), (DecodingOptions("teacher"), 20)):
         engine.best([[7] * most + [EOS]], options)
         assert engine._graphs is not None
@@ -224,7 +230,7 @@ def test_what_is_large_is_not_recorded(networks: Networks, monkeypatch: pytest.M
 
 
 def test_a_whole_batch_is_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(networks, graphed=True)
+    engine = TorchEngine(networks, graphs=True)
     monkeypatch.setattr(type(engine), "batch_tokens", engine_module.BATCH_TOKENS)  # a GPU's
     engine.best([[7] * 15 + [EOS]] * 257, DecodingOptions("prior", 0))
     assert engine._graphs is not None
@@ -244,11 +250,11 @@ def test_what_is_scored_in_several_goes_is_not_compiled(networks: Networks, monk
 
     monkeypatch.setattr(graphs, "compiled", noting)
     monkeypatch.setattr(graphs, "SCORED", 64)
-    engine, plain = Engine(networks, graphed=True), Engine(networks, graphed=False)
+    engine, plain = TorchEngine(networks, graphs=True), TorchEngine(networks, graphs=False)
     engine.compile(DecodingOptions("score", 1))
     for count in (1, 2, 3, 4, 9):
         some = [[7, 8, EOS]] * count
-        same(engine.all(some, DecodingOptions("score", 1)), plain.all(some, DecodingOptions("score", 1)))
+        same(engine.candidates(some, DecodingOptions("score", 1)), plain.candidates(some, DecodingOptions("score", 1)))
     assert widths
     assert max(widths) <= 64
 
@@ -257,18 +263,18 @@ def test_a_translator_warms_up_for_its_own_lengths(networks: Networks) -> None:
     tokenizer = train_tokenizer(["ein Satz", "a sentence"] * 20, TokenizerConfig(vocabulary=400))
     latent = LatentModel(LatentConfig(**SIZE, encoder_layers=1, latent_dim=3), tokenizer.size).eval()
     rules = (TextRules(), TextRules())
-    translator = Translator(tokenizer, rules, latent=latent, longest=12, graphed=True)
+    translator = Translator.from_networks(tokenizer, rules, latent=latent, max_length=12, graphs=True)
     translator.warmup(compiled=False, method="delta", steps=1)
-    assert translator.engine._graphs is not None
-    assert {(options.method, shape.source) for options, shape in translator.engine._graphs._kept} == {
+    assert translator.backend._graphs is not None
+    assert {(options.method, shape.source) for options, shape in translator.backend._graphs._kept} == {
         ("delta", 8),
         ("delta", 16),
     }
 
 
 def test_an_energy_is_not_compiled(networks: Networks) -> None:
-    engine = Engine(networks, graphed=True)
-    engine.warmup(DecodingOptions("energy", 1), longest=8)
+    engine = TorchEngine(networks, graphs=True)
+    engine.warmup(DecodingOptions("energy", 1), max_length=8)
     assert engine._graphs is not None
     assert not engine._graphs._compiled
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from latentmt.data.spans import find_spans, is_emoji
 from latentmt.data.tokenizer import PLACEHOLDERS
-from latentmt.infer.alignment import Link
-from latentmt.infer.digits import check_numbers, numbers_in, written
-from latentmt.infer.rewriting import Replacement, Rewritten
-from latentmt.infer.sentences import Line, split_line
+from latentmt.results import Link
+from latentmt.text.digits import check_numbers, numbers_in, written
+from latentmt.text.rewriting import Replacement, Rewritten
+from latentmt.text.sentences import Line, split_line
 
 LETTERS = ("X", "Y", "Z", "W", "XA", "XB", "XC", "XD")
 """Stand-ins for models without pieces of their own. (Names are translated: Maria becomes Mary.)"""

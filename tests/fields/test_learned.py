@@ -18,16 +18,19 @@ from batches import (
 from torch import Tensor
 
 from latentmt.data.tokens import Layout, Pairs
-from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
+from latentmt.fields.energy import EnergyNetwork
+from latentmt.fields.learned import FieldConfig
+from latentmt.fields.registry import field_network
+from latentmt.fields.score import ScoreNetwork
 from latentmt.nn.attention import Memory, Source
 from latentmt.objectives import displacement_regression
 
 KINDS = ("score", "energy")
 
 
-def field(kind: str, positions: bool = True) -> ScoreNet | EnergyNet:
+def field(kind: str, positions: bool = True) -> ScoreNetwork | EnergyNetwork:
     torch.manual_seed(0)
-    net = make_field(FieldConfig(**SIZE, kind=kind, positions=positions), LATENT).double()
+    net = field_network(FieldConfig(**SIZE, kind=kind, positions=positions), LATENT).double()
     torch.nn.init.normal_(net.head.weight)  # the score's starts at zero, which would prove nothing
     return net
 
@@ -39,7 +42,7 @@ def encoded(pairs: Pairs) -> Source:
     return Source(table[tokens.ids] + table[tokens.layout.position], tokens.layout.segment)
 
 
-def given(net: ScoreNet | EnergyNet, pairs: Pairs, values: list[Tensor]) -> tuple[Tensor, Layout, Memory]:
+def given(net: ScoreNetwork | EnergyNetwork, pairs: Pairs, values: list[Tensor]) -> tuple[Tensor, Layout, Memory]:
     layout = pairs.target.layout
     return spread(values, layout).nan_to_num(9.0), layout, net.stack.project_kv(encoded(pairs))
 
@@ -72,7 +75,7 @@ def test_packed_gradients_equal_the_sum_over_single_pairs(kind: str) -> None:
 
 def test_energy_of_a_row_is_the_sum_of_its_sentences() -> None:
     net, z = field("energy"), latents(3)
-    assert isinstance(net, EnergyNet)
+    assert isinstance(net, EnergyNetwork)
     single = torch.cat([net.energy(*given(net, p, [some])) for p, some in zip(alone(), z, strict=True)])
     close([net.energy(*given(net, padded(extra=1), z))], [single])
     rows = [single[0:3].sum(), single[3], torch.zeros((), dtype=torch.float64), single[4:6].sum()]
@@ -81,7 +84,7 @@ def test_energy_of_a_row_is_the_sum_of_its_sentences() -> None:
 
 def test_energy_field_is_downhill_by_finite_differences() -> None:
     net = field("energy")
-    assert isinstance(net, EnergyNet)
+    assert isinstance(net, EnergyNetwork)
     z, layout, memory = given(net, packed(), latents(3))
     found, step = net(z, layout, memory), 1e-5
     for index in torch.randperm(z.numel(), generator=torch.Generator().manual_seed(0))[:40].tolist():
@@ -132,7 +135,7 @@ def test_positions_can_be_switched_off(kind: str) -> None:
 
 
 def test_score_starts_as_the_field_that_moves_nothing_but_can_learn() -> None:
-    net = make_field(FieldConfig(**SIZE, kind="score"), LATENT).double()
+    net = field_network(FieldConfig(**SIZE, kind="score"), LATENT).double()
     z, layout, memory = given(net, packed(), latents(3))
     found = net(z, layout, memory)
     assert not found.any()
@@ -142,6 +145,6 @@ def test_score_starts_as_the_field_that_moves_nothing_but_can_learn() -> None:
 
 
 def test_a_field_may_be_narrower_than_the_latent_model() -> None:
-    net = make_field(FieldConfig(**{**SIZE, "d_model": 8}, kind="score"), LATENT).double()
+    net = field_network(FieldConfig(**{**SIZE, "d_model": 8}, kind="score"), LATENT).double()
     z, layout, memory = given(net, padded(), latents(3))
     assert net(z, layout, memory).shape == z.shape

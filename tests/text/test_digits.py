@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from latentmt.infer.digits import check_numbers, numbers_in, written
-from latentmt.infer.rewriting import Rewritten
+from latentmt.text.digits import check_numbers, numbers_in, written
+from latentmt.text.rewriting import Rewritten
 
 DE_EN = ("de", "en")
 

@@ -29,8 +29,8 @@ from torch import Tensor
 from latentmt.data.tokenizer import EOS, PAD
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.beam import BeamConfig, Beams, Hypothesis, advance, hypotheses, reach_of, start
-from latentmt.infer.results import SearchResult, packed
 from latentmt.infer.search import Networks, search
+from latentmt.infer.transfer import SearchResult, pack
 from latentmt.models.teacher import Teacher
 from latentmt.nn.fast import Recording, compiled, record
 from latentmt.nn.positions import MAX_POSITIONS, SCORED
@@ -130,7 +130,7 @@ def _searching(networks: Networks, options: DecodingOptions) -> Searching:
     def run(
         rows: Int[Tensor, "b s_and_length"], noise: Float[Tensor, "samples w D"], width: int
     ) -> Int[Tensor, " numbers"]:
-        return packed(search(networks, _source(rows), options, noise, width))
+        return pack(search(networks, _source(rows), options, noise, width))
 
     return run
 
@@ -158,7 +158,7 @@ class _Search:
             self._seed = options.seed
         self._input.fill(sentences)
         numbers = self._output(self._run())
-        return SearchResult.unpacked(numbers, self._shape.sentences, options.candidates, self._shape.target)
+        return SearchResult.unpack(numbers, self._shape.sentences, options.candidates, self._shape.target)
 
 
 Advance = Callable[[Teacher, Beams, Int[Tensor, ""], int, float], Beams]
@@ -218,11 +218,6 @@ class _Compiled(Generic[P, T]):
             return self._plain(*arguments, **named)
 
 
-def compiles(options: DecodingOptions) -> bool:
-    """Whether this can be compiled: not what differentiates, nor what lets the host decide when to stop."""
-    return options.method != "energy" and not options.adaptive
-
-
 class Graphs:
     """Searches by shape. They share memory, so only one may be under way at a time."""
 
@@ -236,7 +231,7 @@ class Graphs:
     def compile(self, options: DecodingOptions) -> None:
         """From now on compile how this is searched, when it is called for."""
         plan = _plan(options)
-        if plan in self._compiled or not compiles(options):
+        if plan in self._compiled or not self._networks.compiles(options):
             return
         work: Callable[..., Any] = advance if options.method == "teacher" else _searching(self._networks, options)
         self._compiled[plan] = _Compiled(work)
@@ -258,7 +253,7 @@ class Graphs:
             make = partial(_Search, searching, options, shape, noise, self._device, self._pool)
             with torch.inference_mode(False), torch.no_grad():
                 found: SearchResult = self._get((plan, shape), make)(sentences, options, noise)
-            if shape.target == MAX_POSITIONS or not found.cut[: len(sentences)].any():
+            if shape.target == MAX_POSITIONS or not found.truncated[: len(sentences)].any():
                 return found
             shape = shape.roomier()
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentmt.infer.rewriting import Replacement, Rewritten
+from latentmt.text.rewriting import Replacement, Rewritten
 
 TEXTS = st.text(alphabet="abcdef", max_size=20)
 PLACES = st.sets(st.integers(0, 20), max_size=8)

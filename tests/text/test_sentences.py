@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from latentmt.infer.sentences import Line, Part, split_line
+from latentmt.text.sentences import Line, Part, split_line
 
 # “|” marks where a sentence ends, and stands for one space.
 SENTENCES = [

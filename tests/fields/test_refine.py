@@ -10,11 +10,17 @@ from torch import Tensor
 
 from latentmt.data.tokenizer import EOS, PAD
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.refine import ADAPTIVE_STEPS, Field, Stop, decode_tokens, delta_field, net_field, refine
-from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
+from latentmt.fields.base import Context, Field
+from latentmt.fields.delta import DELTA
+from latentmt.fields.energy import EnergyNetwork
+from latentmt.fields.learned import FieldConfig
+from latentmt.fields.refine import Stop, refine
+from latentmt.fields.registry import field_network, field_types
+from latentmt.fields.score import ScoreNetwork
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.nn import positions
 from latentmt.nn.attention import Source
+from latentmt.options import ADAPTIVE_STEPS
 
 VOCABULARY, DIM = 23, 3
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 24, "dropout": 0.0}
@@ -31,9 +37,9 @@ def model() -> LatentModel:
 
 
 @functools.cache
-def net(kind: str) -> ScoreNet | EnergyNet:
+def net(kind: str) -> ScoreNetwork | EnergyNetwork:
     torch.manual_seed(1)
-    net = make_field(FieldConfig(**SIZE, kind=kind), LATENT).double()
+    net = field_network(FieldConfig(**SIZE, kind=kind), LATENT).double()
     torch.nn.init.normal_(net.head.weight, std=0.2)  # the score's starts at zero, which would prove nothing
     return net
 
@@ -51,8 +57,8 @@ def rows(values: Sequence[Tensor], width: int) -> Tensor:
     return out
 
 
-def field_of(kind: str, model: LatentModel, source: Source, layout: Layout) -> Field:
-    return delta_field(model, source, layout) if kind == "delta" else net_field(net(kind), source, layout)
+def bound(kind: str, model: LatentModel, source: Source, layout: Layout) -> Field:
+    return field_types()[kind].bind(Context(model, source, layout), None if kind == "delta" else net(kind))
 
 
 def refined(
@@ -64,7 +70,7 @@ def refined(
     source = model.encode(Tokens.padded([SOURCES[n] for n in numbers], max(len(SOURCES[n]) for n in numbers) + extra))
     start = rows([latents()[n] for n in numbers], max(lengths) + extra)
     stop = None if ratio is None else Stop(layout, ratio)
-    z = refine(start, field_of(kind, model, source, layout), steps, step_size=0.7, stop=stop)
+    z = refine(start, bound(kind, model, source, layout), steps, step_size=0.7, stop=stop)
     assert torch.equal(z[~layout.real], start[~layout.real])
     return [row[:n] for row, n in zip(z, lengths, strict=True)]
 
@@ -80,21 +86,21 @@ def test_delta_field_of_step_size_1_is_delta_inference(model: LatentModel) -> No
     outputs = []
     for _ in range(3):
         states = model.decode(z, layout, model.decoder_stack.project_kv(source))
-        ids = model.logits(states).argmax(-1).where(layout.real, torch.tensor(PAD))
+        ids = model.embedding.logits(states).argmax(-1).where(layout.real, torch.tensor(PAD))
         mean = model.posterior(Tokens(ids, layout), model.posterior_stack.project_kv(source)).mean
         z = torch.where(layout.real[..., None], mean, z)
         outputs.append(ids)
-    close([refine(start, delta_field(model, source, layout), 3)], [z])
+    close([refine(start, DELTA.bind(Context(model, source, layout)), 3)], [z])
     assert not torch.equal(outputs[0], outputs[-1])  # else one step would do
 
 
 @pytest.mark.parametrize("kind", ["score", "energy"])
-def test_net_field_is_the_network(model: LatentModel, kind: str) -> None:
+def test_a_learned_field_is_its_network(model: LatentModel, kind: str) -> None:
     source, layout = model.encode(Tokens.padded(SOURCES)), Layout.of_lengths(torch.tensor(LENGTHS), 5)
     z = rows(latents(), 5)
     same = net(kind)
     expected = same(z, layout, same.stack.project_kv(source))
-    close([net_field(net(kind), source, layout)(z)], [expected.detach()])
+    close([field_types()[kind].bind(Context(model, source, layout), net(kind))(z)], [expected.detach()])
     assert expected[layout.real].abs().min() > 1e-6
 
 
@@ -116,7 +122,7 @@ def test_a_packed_row_is_refined_like_its_sentences(model: LatentModel) -> None:
     layout = Layout(torch.tensor([[1, 1, 1, 2, 2, 2, 2, 2, 0]]), torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4, 0]]))
     start = rows([torch.cat(latents()[:2])], 9)
     for kind in KINDS:
-        field = field_of(kind, model, model.encode(source), layout)
+        field = bound(kind, model, model.encode(source), layout)
         z = refine(start, field, 4, step_size=0.7, stop=Stop(layout, 0.8))
         close([z[0, :3], z[0, 3:8]], [refined(kind, model, [n], 4, ratio=0.8)[0] for n in range(2)])
 
@@ -126,13 +132,13 @@ def test_candidates_share_their_source(model: LatentModel, kind: str) -> None:
     source, lengths = model.encode(Tokens.padded(SOURCES[:2])), [3, 2, 1, 4, 5, 2]
     layout = Layout.of_lengths(torch.tensor(lengths), 5)
     z = rows(latents(lengths), 5)
-    found = refine(z, field_of(kind, model, source, layout), 2)
+    found = refine(z, bound(kind, model, source, layout), 2)
     for row, length in enumerate(lengths):
         one = Layout.of_lengths(torch.tensor([length]), length)
-        field = field_of(kind, model, model.encode(Tokens.padded([SOURCES[row // 3]])), one)
+        field = bound(kind, model, model.encode(Tokens.padded([SOURCES[row // 3]])), one)
         close([found[row, :length]], [refine(z[row : row + 1, :length], field, 2)[0]])
     with pytest.raises(ValueError, match="3 rows of targets for 2 of sources"):
-        field_of(kind, model, source, Layout.of_lengths(torch.tensor([1, 1, 1]), 1))(z[:3, :1])
+        bound(kind, model, source, Layout.of_lengths(torch.tensor([1, 1, 1]), 1))(z[:3, :1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,9 +147,9 @@ def test_no_mode_of_autograd_changes_or_leaks_anything(model: LatentModel, kind:
         source = model.encode(Tokens.padded(SOURCES))
         layout = Layout.of_lengths(torch.tensor(LENGTHS), 5)
         z = rows(latents(), 5)
-        direction = field_of(kind, model, source, layout)(z)
+        direction = bound(kind, model, source, layout)(z)
         assert direction.grad_fn is None
-        z = refine(z, field_of(kind, model, source, layout), 2)
+        z = refine(z, bound(kind, model, source, layout), 2)
         assert z.grad_fn is None
         return z
 
@@ -207,7 +213,7 @@ def test_refinement_ends_when_every_sentence_has_converged() -> None:
 def test_latents_stay_in_fp32_whatever_the_model_is(model: LatentModel) -> None:
     low = model.bfloat16()
     layout = Layout.of_lengths(torch.tensor(LENGTHS), 5)
-    field = delta_field(low, low.encode(Tokens.padded(SOURCES)), layout)
+    field = DELTA.bind(Context(low, low.encode(Tokens.padded(SOURCES)), layout))
     assert refine(rows(latents(), 5).bfloat16(), field, 2).dtype == torch.float32
     still = torch.ones(1, 2, DIM, dtype=torch.bfloat16)
     assert refine(still, torch.zeros_like, 0).dtype == torch.float32
@@ -219,8 +225,8 @@ def test_decoded_tokens_are_the_most_likely_ones(model: LatentModel) -> None:
     layout = Layout.of_lengths(torch.tensor(LENGTHS), 5)
     memory = model.decoder_stack.project_kv(model.encode(Tokens.padded(SOURCES)))
     z = rows(latents(), 5)
-    tokens = decode_tokens(model, z, layout, memory)
-    expected = model.logits(model.decode(z, layout, memory)).argmax(-1)
+    tokens = model.read(z, layout, memory)
+    expected = model.embedding.logits(model.decode(z, layout, memory)).argmax(-1)
     assert torch.equal(tokens.ids[layout.real], expected[layout.real])
     assert (tokens.ids[~layout.real] == PAD).all()
     assert tokens.layout is layout
@@ -228,8 +234,9 @@ def test_decoded_tokens_are_the_most_likely_ones(model: LatentModel) -> None:
 
 def test_argmax_in_chunks_is_the_argmax(model: LatentModel, monkeypatch: pytest.MonkeyPatch) -> None:
     states = torch.randn(3, 7, 16, dtype=torch.float64)
-    expected = model.logits(states).argmax(-1)
+    expected = model.embedding.logits(states).argmax(-1)
     for chunk in (1, 4, 21, 100):
         monkeypatch.setattr(positions, "SCORED", chunk)
         assert torch.equal(model.embedding.best(states), expected)
-    assert torch.equal(model.best(states), expected)
+    layout = Layout.of_lengths(torch.tensor([7, 7, 7]), 7)
+    assert torch.equal(model.output.read(states, model.embedding, layout).ids, expected)

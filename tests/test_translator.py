@@ -20,16 +20,16 @@ from tiny import SENTENCES, enliven
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Layout, Tokens
+from latentmt.engines.torch_engine import TorchEngine
 from latentmt.errors import UserError
-from latentmt.infer.engine import Engine
-from latentmt.infer.postprocess import without_special
-from latentmt.infer.results import Candidate
-from latentmt.infer.translator import Translator
-from latentmt.models.fields import FieldConfig, make_field
+from latentmt.fields.learned import FieldConfig
+from latentmt.fields.registry import field_network
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import Memory
 from latentmt.options import DecodingOptions
+from latentmt.results import Candidate, Candidates, without_special
+from latentmt.translator import Translator
 
 LONGEST = 64  # what a translator takes unless its bundle says otherwise
 
@@ -46,12 +46,14 @@ def translator() -> Translator:
     tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocabulary=440))
     torch.manual_seed(6)
     model = LatentModel(LATENT, tokenizer.size)
-    fields = {kind: make_field(FieldConfig(**SIZE, kind=kind), LATENT).double().eval() for kind in ("score", "energy")}
+    fields = {
+        kind: field_network(FieldConfig(**SIZE, kind=kind), LATENT).double().eval() for kind in ("score", "energy")
+    }
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), tokenizer.size)
     for network in (model, fields["score"], fields["energy"], teacher):
         enliven(network)
     latent, teacher = model.double().eval(), teacher.double().eval()
-    return Translator(tokenizer, (AS_IT_IS, AS_IT_IS), latent=latent, fields=fields, teacher=teacher)
+    return Translator.from_networks(tokenizer, (AS_IT_IS, AS_IT_IS), latent=latent, fields=fields, teacher=teacher)
 
 
 @pytest.fixture
@@ -59,11 +61,11 @@ def given_to_engine(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """An engine that translates every sentence by itself; and what it was given."""
     seen: list[list[int]] = []
 
-    def best(_: Engine, sentences: Sequence[Sequence[int]], *__: object) -> list[Candidate]:
+    def best(_: TorchEngine, sentences: Sequence[Sequence[int]], *__: object) -> list[Candidate]:
         seen.extend(list(sentence) for sentence in sentences)
         return [Candidate(list(sentence[:-1]), list(sentence[:-1]), 0.0) for sentence in sentences]
 
-    monkeypatch.setattr(Engine, "best", best)
+    monkeypatch.setattr(TorchEngine, "best", best)
     return seen
 
 
@@ -133,11 +135,11 @@ def test_nothing_to_translate_is_left_as_it_is(translator: Translator, given_to_
 
 def test_both_sides_are_written_by_their_rules(translator: Translator) -> None:
     lower = TextRules(lowercase=True)
-    parts = {"latent": translator.latent, "fields": translator.fields}
+    parts = {"latent": translator.backend.networks.latent, "fields": translator.backend.networks.fields}
     text = "Ein Kleiner SATZ. Noch Einer!"
-    source = Translator(translator.tokenizer, (lower, AS_IT_IS), **parts)
+    source = Translator.from_networks(translator.tokenizer, (lower, AS_IT_IS), **parts)
     assert source.translate(text) == source.translate("ein kleiner satz. Noch einer!") != translator.translate(text)
-    target = Translator(translator.tokenizer, (AS_IT_IS, lower), **parts)
+    target = Translator.from_networks(translator.tokenizer, (AS_IT_IS, lower), **parts)
     assert target.translate(text) == translator.translate(text).lower() != translator.translate(text)
 
 
@@ -236,14 +238,14 @@ def test_halves_of_characters_are_joined_or_replaced(translator: Translator) -> 
 
 def test_control_characters_are_never_emitted(translator: Translator) -> None:
     """By a model whose favourite pieces are bytes of control characters, and a few letters."""
-    latent, tokenizer = copy.deepcopy(translator.latent), translator.tokenizer
+    latent, tokenizer = copy.deepcopy(translator.backend.networks.latent), translator.tokenizer
     assert latent is not None
     pieces = [*(f"<0x{ord(control):02X}>" for control in "\n\r\t\0\x7f"), *"aeio"]
     ids = [id_ for id_, piece in enumerate(tokenizer.pieces(range(tokenizer.size))) if piece in pieces]
     assert len(ids) == len(pieces)
     with torch.no_grad():
         latent.embedding.weight[ids] *= 20 / latent.embedding.weight[ids].norm(dim=1, keepdim=True)
-    forced = Translator(tokenizer, translator.rules, latent=latent)
+    forced = Translator.from_networks(tokenizer, translator.rules, latent=latent)
     texts = ["Ein Satz steht hier.", "Wir haben 1100 Bücher gelesen!", "Noch einer, und noch einer.", "Dort."]
     options = forced.options(method="prior", samples=4, rerank="decoder")
     found = [one for some in forced.candidates(texts, options) for one in some]
@@ -264,7 +266,7 @@ def test_what_is_spelt_in_bytes_is_put_in_order(
 ) -> None:
     (ids,) = translator.tokenizer.encode([text])
     assert translator.tokenizer.decode([ids]) == [text]
-    monkeypatch.setattr(Engine, "best", lambda *_: [Candidate(ids[:-1], ids[:-1], 0.0)])
+    monkeypatch.setattr(TorchEngine, "best", lambda *_: [Candidate(ids[:-1], ids[:-1], 0.0)])
     assert translator.translate("Ein Satz.") == plain(text) != text
 
 
@@ -274,11 +276,11 @@ def test_what_is_spelt_in_bytes_is_put_in_order(
 @pytest.mark.usefixtures("unchecked")
 def test_a_choice_that_does_not_exist_is_named(translator: Translator) -> None:
     for call in (translator.options, lambda **choices: translator.translate("Ein Satz.", **choices)):
-        with pytest.raises(UserError, match=r"unknown choice stepz \(did you mean steps\?\)"):
+        with pytest.raises(UserError, match=r"unknown option stepz \(did you mean steps\?\)"):
             call(stepz=1)
-    with pytest.raises(UserError, match=r"unknown choice stepz \(did you mean steps\?\)"):
+    with pytest.raises(UserError, match=r"unknown option stepz \(did you mean steps\?\)"):
         translator.trace("Ein Satz.", stepz=1)
-    with pytest.raises(UserError, match="method scores: expected one of prior, delta"):
+    with pytest.raises(UserError, match="method scores: this model has only prior, delta"):
         translator.translate("", method="scores")
     with pytest.raises(UserError, match="6 candidates need a rerank"):
         translator.translate([], lengths=2, samples=3)
@@ -290,7 +292,11 @@ def test_what_this_translator_cannot_do_is_refused(translator: Translator) -> No
     assert translator.options().method == "score"
     assert translator.options(rerank="teacher").rerank == "teacher"
 
-    latent = Translator(*rest, latent=translator.latent, fields={"energy": translator.fields["energy"]})
+    latent = Translator.from_networks(
+        *rest,
+        latent=translator.backend.networks.latent,
+        fields={"energy": translator.backend.networks.fields["energy"]},
+    )
     assert latent.methods == ["prior", "delta", "energy"]
     assert latent.options(steps=3) == DecodingOptions("energy", 3)
     with pytest.raises(UserError, match="method score: this model has only prior, delta, energy"):
@@ -298,7 +304,7 @@ def test_what_this_translator_cannot_do_is_refused(translator: Translator) -> No
     with pytest.raises(UserError, match="rerank teacher: this model has no teacher; decoder, elbo and marginal need"):
         latent.options(samples=2, rerank="teacher")
 
-    teacher = Translator(*rest, teacher=translator.teacher)
+    teacher = Translator.from_networks(*rest, teacher=translator.backend.networks.teacher)
     assert teacher.methods == ["teacher"]
     assert teacher.options() == DecodingOptions("teacher")
     assert teacher.translate("Ein Satz.") == translator.translate("Ein Satz.", method="teacher")
@@ -363,12 +369,13 @@ def test_what_is_kept_is_one_of_the_candidates(translator: Translator, rerank: s
     options = translator.options(method="score", lengths=3, samples=4, rerank=rerank)
     found = translator.candidates(texts, options)
     assert [len(some) for some in found] == [options.candidates] * len(texts)
-    listed = translator.engine.all(translator.tokenizer.encode(texts), options)
+    listed = translator.backend.candidates(translator.tokenizer.encode(texts), options)
     kept = translator.translations(texts, options)
-    for some, (_, best), one in zip(found, listed, kept, strict=True):
-        assert some[best] == one
+    for some, best, one in zip(found, [each.best for each in listed], kept, strict=True):
+        assert (some[best].text, some[best].ids) == (one.text, one.ids)
+        assert one.score == pytest.approx(some[best].score)
         assert len({candidate.text for candidate in some}) > 2
-    assert any(best for _, best in listed)
+    assert any(each.best for each in listed)
 
 
 def test_candidates_are_those_of_the_first_sentence_and_none_of_nothing(translator: Translator) -> None:
@@ -383,7 +390,7 @@ def test_candidates_are_those_of_the_first_sentence_and_none_of_nothing(translat
 def memory_of(model: LatentModel, source: list[int]) -> tuple[Memory, Memory]:
     """What prior and decoder attend to."""
     encoded = model.encode(Tokens.padded([source]))
-    return model.prior_stack.project_kv(encoded), model.decoder_stack.project_kv(encoded)
+    return model.prior.project_kv(encoded), model.decoder_stack.project_kv(encoded)
 
 
 @torch.no_grad()
@@ -400,7 +407,7 @@ def memory_of(model: LatentModel, source: list[int]) -> tuple[Memory, Memory]:
     ids=lambda choices: choices["method"] + choices.get("rerank", ""),
 )
 def test_a_trace_is_what_happened(translator: Translator, choices: dict[str, Any]) -> None:
-    model, text = translator.latent, "Wir haben 1100 Bücher gelesen. Noch einer!"
+    model, text = translator.backend.networks.latent, "Wir haben 1100 Bücher gelesen. Noch einer!"
     assert model is not None
     sentences, options = ["Wir haben 1100 Bücher gelesen.", "Noch einer!"], translator.options(**choices)
     traces = translator.trace(text, **choices)
@@ -410,7 +417,7 @@ def test_a_trace_is_what_happened(translator: Translator, choices: dict[str, Any
         assert [step.number for step in trace.steps] == list(range(options.steps + 1 if options.refines else 1))
         assert without_special(trace.steps[-1].ids) == one.ids == trace.candidates[trace.best].decoded
         assert plain(translator.tokenizer.decode([trace.candidates[trace.best].readable])[0]) == one.text
-        assert (trace.candidates, trace.best) == translator.engine.all([ids], options)[0]
+        assert Candidates(trace.candidates, trace.best) == translator.backend.candidates([ids], options)[0]
         assert len(trace.candidates) == options.candidates
         assert trace.best == max(range(options.candidates), key=lambda n, of=trace.candidates: of[n].score)
         for_prior, for_decoder = memory_of(model, ids)
@@ -418,15 +425,15 @@ def test_a_trace_is_what_happened(translator: Translator, choices: dict[str, Any
         layout = Layout.of_lengths(torch.tensor([length]), length)
         for step in trace.steps:
             z = torch.tensor([step.z], dtype=torch.float64)
-            scores = torch.log_softmax(model.logits(model.decode(z, layout, for_decoder)), -1)[0]
+            scores = torch.log_softmax(model.embedding.logits(model.decode(z, layout, for_decoder)), -1)[0]
             assert step.ids == scores.argmax(-1).tolist()
             assert step.log_probs == pytest.approx(scores.max(-1).values.tolist(), abs=1e-9)
             assert max(step.log_probs) <= 0
         sample = trace.best % options.samples
-        noise = translator.engine.noise(options)[sample, :length] if sample else torch.zeros(length, DIM)
+        noise = translator.backend.noise(options)[sample, :length] if sample else torch.zeros(length, DIM)
         prior = model.prior(layout, for_prior)
         start = torch.tensor([trace.steps[0].z], dtype=torch.float64)
-        torch.testing.assert_close(start, prior.mean + prior.std * noise, rtol=0, atol=1e-9)
+        torch.testing.assert_close(start, prior.gaussian.mean + prior.gaussian.std * noise, rtol=0, atol=1e-9)
     if options.candidates > 1:
         assert any(trace.best % options.samples for trace in traces)
 
@@ -442,11 +449,11 @@ def test_a_step_of_a_trace_is_a_translation_with_fewer_steps(translator: Transla
 
 
 def test_a_trace_ends_where_an_adaptive_search_does(translator: Translator) -> None:
-    latent = copy.deepcopy(translator.latent)
+    latent = copy.deepcopy(translator.backend.networks.latent)
     assert latent is not None
     with torch.no_grad():
         latent.posterior_head.weight *= 0.1  # steps then depend little on where they start
-    settled = Translator(translator.tokenizer, translator.rules, latent=latent)
+    settled = Translator.from_networks(translator.tokenizer, translator.rules, latent=latent)
     (trace,) = settled.trace("Ein Satz.", method="delta", steps=40, adaptive=True)
     assert 3 < len(trace.steps) < 41
     (fixed,) = settled.trace("Ein Satz.", method="delta", steps=len(trace.steps) - 1)

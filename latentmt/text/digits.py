@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from latentmt.infer.rewriting import Replacement
+from latentmt.text.rewriting import Replacement
 
 SEPARATORS = {"de": (".", ","), "ro": (".", ","), "en": (",", ".")}
 """What languages write between thousands, and before decimals."""

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latentmt.data.tokenizer import PLACEHOLDERS
-from latentmt.infer.alignment import Link
-from latentmt.infer.verbatim import Sentence, Verbatim, put_back, restore
+from latentmt.results import Link
+from latentmt.text.verbatim import Sentence, Verbatim, put_back, restore
 
 DE_EN = ("de", "en")
 RESERVED, LETTERS = Verbatim(PLACEHOLDERS[:4], DE_EN), Verbatim("", DE_EN)

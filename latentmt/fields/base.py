@@ -1,0 +1,58 @@
+"""What a field is: a map from a latent to a direction, bound to a source, and the type it belongs to.
+
+A `FieldType` is all that the package knows of a kind of field: its name, how it is bound, whether it compiles and how
+it is drawn. Methods, training stages, bundles, command-line choices, report rows and colours follow from the registered
+types. A new kind is one file (docs/extending.md).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentmt.data.tokens import Layout
+from latentmt.models.latent import LatentModel
+from latentmt.nn.attention import Memory, Source
+
+Field = Callable[[Float[Tensor, "r t D"]], Float[Tensor, "r t D"]]
+"""z ↦ the direction to move it in; zero at padding."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a method is drawn in figures and tables."""
+
+    label: str
+    color: str
+    marker: str
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a field is bound to. A layout with n times the source's rows holds n candidates a row, side by side."""
+
+    model: LatentModel
+    source: Source
+    """The latent model's `encode(…)`."""
+    layout: Layout
+    decoder: Memory | None = None
+    """The decoder's keys and values of the source, where the caller has them."""
+
+
+class FieldType(ABC):
+    """A kind of field. One instance is registered (`registry.register_field`)."""
+
+    name: ClassVar[str]
+    """The method's name everywhere: options, recipes, bundles, reports."""
+    style: ClassVar[Style]
+    compiles: ClassVar[bool] = True
+    """Whether torch.compile can trace it. What differentiates inside cannot be."""
+
+    @abstractmethod
+    def bind(self, context: Context, network: nn.Module | None = None) -> Field:
+        """The field for a source: keys and values are projected once, for all steps. Learned fields need a network."""

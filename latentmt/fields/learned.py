@@ -1,0 +1,158 @@
+"""What learned fields share: their size, their input stack, and their training on delta inference's displacement.
+
+A network is called as `network(z, layout, memory)` with `memory = network.stack.project_kv(source)` of the *latent
+model's* encoder states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, cast
+
+import torch
+from jaxtyping import Float
+from pydantic import Field as Bounds
+from torch import Tensor, nn
+
+from latentmt.config import Section
+from latentmt.data.tokens import Layout, Pairs
+from latentmt.fields.base import Context, Field, FieldType
+from latentmt.fields.delta import DELTA
+from latentmt.fields.refine import refine
+from latentmt.models.latent import LatentConfig, LatentInput, LatentModel
+from latentmt.models.presets import Sized
+from latentmt.models.priors import Prior
+from latentmt.nn.attention import Memory, Source
+from latentmt.nn.fast import compiled
+from latentmt.nn.transformer import DecoderStack
+from latentmt.objectives import displacement_regression
+from latentmt.task import Controls, Cost, CostFunction, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldConfig(Sized):
+    """A field's kind and size; its encoder is the latent model's."""
+
+    sizes: ClassVar = LatentConfig.sizes
+
+    kind: str
+    """The field's registered name."""
+    positions: bool = True
+    """Whether the field is told the position of each token."""
+
+
+class FieldNetwork(nn.Module):
+    """z in, hidden states out. A subclass adds a head and `forward(z, layout, memory)`, the direction."""
+
+    def __init__(self, config: FieldConfig, latent: LatentConfig) -> None:
+        super().__init__()
+        size = config.size
+        self.latent_input = LatentInput(latent.latent_dim, size.d_model, config.positions)
+        self.stack = DecoderStack(size.stack, source_width=latent.size.d_model)
+
+    def hidden(
+        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, create_graph: bool = False
+    ) -> Float[Tensor, "r t d"]:
+        """The states the direction is read off; `create_graph` if they are to be differentiated twice."""
+        states: Tensor = self.stack(self.latent_input(z, layout), layout.segment, memory, create_graph)
+        return states
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisplacementConfig(Section):
+    """Where a field is trained, and what it is trained on."""
+
+    delta_steps: Annotated[int, Bounds(ge=1)] = 4
+    """k: how many steps of delta inference make the displacement."""
+    noise: Annotated[float, Bounds(ge=0)] = 1.0
+    """Training latents are the prior's mode plus its noise, scaled by this and by u ~ U(0, 1) for each row."""
+    own_step: Annotated[float, Bounds(ge=0, le=1)] = 0.5
+    """The share of rows that first take one step along the field itself."""
+    own_step_from: Annotated[float, Bounds(ge=0, le=1)] = 0.1
+    """From which share of training on they do."""
+
+
+class LearnedField(FieldType):
+    """A field with a network, trained on a frozen latent model."""
+
+    config: ClassVar[type[FieldConfig]] = FieldConfig
+    """The `model` section of its stage in a recipe. A field with settings of its own inherits `FieldConfig`."""
+    network: ClassVar[type[FieldNetwork]]
+    """Called with this configuration and that of the latent model."""
+
+    def bind(self, context: Context, network: nn.Module | None = None) -> Field:
+        net = cast(FieldNetwork, network)
+        with torch.no_grad():
+            memory = net.stack.project_kv(context.source)
+        return torch.no_grad()(lambda z: net(z, context.layout, memory))
+
+    def task(self, network: FieldNetwork, latent: LatentModel, displacement: DisplacementConfig) -> Task:
+        """How the network is trained."""
+        return DisplacementTask(self, network, latent, displacement)
+
+
+PriorOf = Callable[[Pairs], tuple[Source, Prior]]
+DisplacementOf = Callable[[Float[Tensor, "r t D"], Source, Layout], Float[Tensor, "r t D"]]
+
+
+@dataclass(frozen=True)
+class DisplacementTask:
+    """Regression of a field on delta inference's displacement, the latent model being frozen (Eq. 4 of the paper)."""
+
+    field: LearnedField
+    network: FieldNetwork
+    latent: LatentModel
+    displacement: DisplacementConfig
+
+    metrics: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "loss": ("loss", "tokens"),
+        "unexplained": ("residual", "size"),
+        "cosine": ("cosine", "tokens"),
+        "displacement": ("size", "tokens"),
+    }
+
+    def controls(self, step: int, total: int) -> dict[str, float]:
+        begun = step >= self.displacement.own_step_from * total
+        return {"own_step": self.displacement.own_step if begun else 0.0}
+
+    def cost(self, batch: Pairs, controls: Controls) -> Cost:
+        return self._regress(batch, controls, self._prior, self._displacement)
+
+    def compiled_cost(self) -> CostFunction:
+        if self.field.compiles:
+            return compiled(self.cost)
+        # What is differentiated twice cannot be compiled, so only the frozen networks are.
+        prior, displacement = compiled(self._prior), compiled(self._displacement)
+        return lambda batch, controls: self._regress(batch, controls, prior, displacement)
+
+    def _regress(self, batch: Pairs, controls: Controls, prior: PriorOf, displacement: DisplacementOf) -> Cost:
+        layout = batch.target.layout
+        source, start = prior(batch)
+        z = self._start(start, source, layout, controls["own_step"])
+        target = displacement(z, source, layout)
+        direction = self.network(z, layout, self.network.stack.project_kv(source))
+        loss = displacement_regression(direction, target, layout.real)
+        sums = {"loss": loss.loss.detach(), "residual": loss.loss.detach() + loss.size, "size": loss.size}
+        return Cost(loss.loss, sums | {"cosine": loss.cosine, "tokens": loss.count})
+
+    @torch.no_grad()
+    def _prior(self, batch: Pairs) -> tuple[Source, Prior]:
+        source = self.latent.encode(batch.source)
+        return source, self.latent.prior(batch.target.layout, self.latent.prior.project_kv(source))
+
+    @torch.no_grad()
+    def _displacement(self, z: Float[Tensor, "r t D"], source: Source, layout: Layout) -> Float[Tensor, "r t D"]:
+        return refine(z, DELTA.bind(Context(self.latent, source, layout)), self.displacement.delta_steps) - z
+
+    @torch.no_grad()
+    def _start(
+        self, prior: Prior, source: Source, layout: Layout, own_step: Float[Tensor, ""]
+    ) -> Float[Tensor, "r t D"]:
+        rows = len(prior.mode)
+        scale = self.displacement.noise * torch.rand(rows, 1, 1, device=prior.mode.device)
+        z = prior.sample(torch.randn_like(prior.mode) * scale)
+        moves = torch.rand(rows, 1, 1, device=z.device) < own_step
+        own = self.field.bind(Context(self.latent, source, layout), self.network)
+        moved: Tensor = torch.where(moves, z + own(z), z)
+        return moved

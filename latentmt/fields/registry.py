@@ -1,0 +1,79 @@
+"""The field types there are, by name. Whatever depends on the kinds of fields asks here."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Annotated, Any, TypeVar
+
+from pydantic import PlainSerializer, PlainValidator
+
+from latentmt.config import from_tree, to_tree
+from latentmt.errors import UserError
+from latentmt.fields.base import FieldType
+from latentmt.fields.delta import Delta
+from latentmt.fields.energy import Energy
+from latentmt.fields.learned import FieldConfig, FieldNetwork, LearnedField
+from latentmt.fields.score import Score
+from latentmt.models.latent import LatentConfig
+
+ENTRY_POINTS = "latentmt.fields"
+"""Packages that name a `FieldType` class in this group of entry points add a field by being installed."""
+
+T = TypeVar("T", bound=type[FieldType])
+
+_TYPES: dict[str, FieldType] = {}
+
+
+def register_field(type_: T) -> T:
+    """Add a field type; usable as a decorator. A name is taken once."""
+    if type_.name in ("prior", "teacher", "latent") or type(_TYPES.get(type_.name)) not in (type(None), type_):
+        raise UserError(f"field {type_.name}: the name is taken")
+    _TYPES[type_.name] = type_()
+    return type_
+
+
+for _builtin in (Delta, Score, Energy):
+    register_field(_builtin)
+
+
+def field_types() -> dict[str, FieldType]:
+    """All of them, those of this package first."""
+    _load_plugins()
+    return dict(_TYPES)
+
+
+def learned_fields() -> dict[str, LearnedField]:
+    """Those that are trained. Of several that a model has, the first is its default method."""
+    return {name: type_ for name, type_ in field_types().items() if isinstance(type_, LearnedField)}
+
+
+def learned_field(name: str) -> LearnedField:
+    """The learned field of this name."""
+    if name not in learned_fields():
+        raise UserError(f"field {name}: expected one of {', '.join(learned_fields())}")
+    return learned_fields()[name]
+
+
+def field_network(config: FieldConfig, latent: LatentConfig) -> FieldNetwork:
+    """A field's network with fresh weights, for a latent model of the given configuration."""
+    return learned_field(config.kind).network(config, latent)
+
+
+def field_config(tree: Any) -> FieldConfig:
+    """Plain values as the configuration of the field that their `kind` names."""
+    if isinstance(tree, FieldConfig):
+        return tree
+    if not isinstance(tree, dict) or "kind" not in tree:
+        raise UserError("field: missing key kind")
+    return from_tree(tree, learned_field(tree["kind"]).config, "field")
+
+
+AnyFieldConfig = Annotated[FieldConfig, PlainValidator(field_config), PlainSerializer(to_tree, return_type=dict)]
+"""The configuration of whichever field it names, in files."""
+
+
+@cache
+def _load_plugins() -> None:
+    for entry in entry_points(group=ENTRY_POINTS):
+        register_field(entry.load())

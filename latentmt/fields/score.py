@@ -1,0 +1,34 @@
+"""The score: a network that predicts the direction itself, in one pass (the paper's S(z;x))."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from latentmt.data.tokens import Layout
+from latentmt.fields.base import Style
+from latentmt.fields.learned import FieldConfig, FieldNetwork, LearnedField
+from latentmt.models.latent import LatentConfig
+from latentmt.nn.attention import Memory
+from latentmt.nn.transformer import Readout
+
+
+class ScoreNetwork(FieldNetwork):
+    """S(z;x): the direction, read off the states. It starts as the field that moves nothing."""
+
+    def __init__(self, config: FieldConfig, latent: LatentConfig) -> None:
+        super().__init__(config, latent)
+        self.head = Readout(config.size.d_model, latent.latent_dim)
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Float[Tensor, "r t D"]:
+        direction: Tensor = self.head(self.hidden(z, layout, memory))
+        return direction * layout.real[..., None]
+
+
+class Score(LearnedField):
+    """The field of a score network."""
+
+    name = "score"
+    style = Style("score", "#009E73", "o")
+    network = ScoreNetwork

@@ -1,0 +1,53 @@
+"""What the networks say of a given target, token by token: where in the source it comes from, and how likely it is.
+
+The target may come from any search: the latent model is shown it through its posterior, the teacher is made to write
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from latentmt.data.tokenizer import EOS
+from latentmt.data.tokens import Tokens
+from latentmt.infer.search import Networks
+from latentmt.results import Annotation
+
+
+@torch.no_grad()
+def annotate(
+    networks: Networks, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[Annotation]:
+    """Annotate pairs. Sources end with EOS, targets do not.
+
+    Cross-attention weights of all layers and heads are averaged. EOS, which tokens without a source attend to, is left
+    out. What remains is squared, to sharpen it, and normalised.
+    """
+    network = networks.latent or networks.teacher
+    assert network is not None
+    device = next(network.parameters()).device
+    source = Tokens.padded(sources).to(device)
+    target = Tokens.padded([[*ids, EOS] for ids in targets]).to(device)
+    weights: list[Tensor] = []
+    if model := networks.latent:
+        encoded = model.encode(source)
+        z = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
+        states = model.decode(z, target.layout, model.decoder_stack.project_kv(encoded), weights)
+        log_probs = model.log_prob(states, target)
+    if teacher := networks.teacher:
+        memory = teacher.decoder_stack.project_kv(teacher.encode(source))
+        log_probs = teacher.log_prob(target, memory, None if networks.latent else weights)
+    attention = torch.stack(weights).float().mean((0, 2)).cpu()
+    return [
+        Annotation(_sharpened(rows[: len(ids), : len(source_ids) - 1]).numpy(), log_prob[: len(ids)])
+        for rows, source_ids, ids, log_prob in zip(attention, sources, targets, log_probs.tolist(), strict=True)
+    ]
+
+
+def _sharpened(weights: Float[Tensor, "t s"]) -> Float[Tensor, "t s"]:
+    squares = weights.square()
+    return squares / squares.sum(1, keepdim=True).clamp(min=1e-12)

@@ -1,0 +1,372 @@
+"""Text in, text out: the one path from a text to its translation.
+
+A translator splits texts into sentences, normalises and encodes them, has an engine translate them, and joins the
+translations again. Order and number of the texts are kept, and the white space between sentences. It knows no networks
+and no torch, and may be used from several threads at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import reprlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Unpack, cast, overload
+
+from latentmt.bundle import open_model
+from latentmt.config import load as load_config
+from latentmt.data.normalise import TextRules, normalise
+from latentmt.data.tokenizer import Tokenizer
+from latentmt.engines.backend import Backend, CheckCancelled, never_cancelled
+from latentmt.engines.load import load_backend, torch_backend
+from latentmt.errors import UserError
+from latentmt.installed import find_model
+from latentmt.options import ADAPTIVE_STEPS, SEARCH_OPTIONS, DecodingOptions, OptionArguments, check_names
+from latentmt.results import Candidate, SentenceTrace, Token, Translation
+from latentmt.text.alignment import links
+from latentmt.text.segments import Segment, SegmentedText, TranslatedSegment
+from latentmt.text.sentences import split_line
+from latentmt.text.verbatim import Sentence, Verbatim
+
+OPTIONS_FILES = ("options.yaml", "how.yaml")
+"""Beside a model's bundles: its default options, as measured by whoever made it. The second name is that of 0.1."""
+
+
+class Translator:
+    """A model on an engine, and the text rules that belong to it."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        rules: tuple[TextRules, TextRules],
+        backend: Backend,
+        *,
+        languages: tuple[str, str] | None = None,
+        fingerprints: dict[str, str] | None = None,
+        max_length: int = 64,
+        default_options: DecodingOptions | None = None,
+    ) -> None:
+        self.tokenizer, self.rules, self.backend = tokenizer, rules, backend
+        self.languages = languages
+        """Codes of the source and of the target language, where they are known."""
+        self.fingerprints = fingerprints or {}
+        """Which models these are, by kind, where they come from bundles."""
+        self.max_length = max_length
+        """Tokens of the longest sentence the networks are given, EOS included. They have seen none longer."""
+        self.default_options = default_options
+        """The model's own, where it has some."""
+        self._verbatim = Verbatim(tokenizer.placeholders, languages, lowercase=rules[0].lowercase)
+
+    @staticmethod
+    def load(
+        name: Path | str | None = None,
+        device: Any = "cpu",
+        threads: int | None = None,
+        dtype: Any = None,
+        graphs: bool | None = None,
+    ) -> Translator:
+        """Load a model: a folder of bundles (`latent`, fields, `teacher`, as many as there are), or the name of one
+        that is installed; without a name, the first of those. A file `options.yaml` beside them holds the model's
+        default options.
+
+        `threads` is how many cores a batch may use, for the whole process. If it is None, batches are translated side
+        by side, on a core of a CPU each: threads of one batch wait for each other, and a busy machine makes that slow.
+        Weights are taken as `dtype` (torch's), by default bfloat16 on a GPU and float32 on a CPU. `graphs`: whether
+        searches are recorded as CUDA graphs, by default on a GPU.
+        """
+        folder = find_model(name)
+        bundles = open_model(folder)
+        first = next(iter(bundles.values()))
+        options = next((path for file in OPTIONS_FILES if (path := folder / file).exists()), None)
+        translator = Translator(
+            first.tokenizer,
+            first.header.rules,
+            load_backend(bundles, str(device), threads, dtype, graphs),
+            languages=first.header.languages,
+            fingerprints={kind: bundle.about.fingerprint for kind, bundle in bundles.items()},
+            max_length=min(bundle.header.longest for bundle in bundles.values()),
+            default_options=load_config(options, DecodingOptions) if options else None,
+        )
+        try:
+            translator.options()
+        except UserError as error:
+            raise UserError(f"{options or folder}: {error}") from None
+        return translator
+
+    @staticmethod
+    def from_networks(
+        tokenizer: Tokenizer,
+        rules: tuple[TextRules, TextRules],
+        *,
+        latent: Any = None,
+        fields: Mapping[str, Any] | None = None,
+        teacher: Any = None,
+        graphs: bool | None = None,
+        **others: Any,
+    ) -> Translator:
+        """A translator with torch networks that are in memory. Others: as `Translator` takes them."""
+        return Translator(tokenizer, rules, torch_backend(tokenizer, latent, fields or {}, teacher, graphs), **others)
+
+    def with_backend(self, backend: Backend) -> Translator:
+        """The same translator on another engine."""
+        other = copy.copy(self)
+        other.backend = backend
+        return other
+
+    @property
+    def methods(self) -> list[str]:
+        """The decoding methods that this model has."""
+        return self.backend.methods
+
+    def options(self, **options: Unpack[OptionArguments]) -> DecodingOptions:
+        """Options that this model can follow.
+
+        Unless one of `SEARCH_OPTIONS` is given, the model's defaults are used, or else one step of its best method.
+        The model's defaults were measured together: they are not mixed with a given method, steps or candidates.
+        """
+        check_names(options)
+        default: dict[str, Any] = {"method": self.backend.default_method}
+        if self.default_options and not SEARCH_OPTIONS & options.keys():
+            default = asdict(self.default_options)
+        if options.get("adaptive"):
+            default["steps"] = ADAPTIVE_STEPS
+        chosen = DecodingOptions(**(default | cast(dict[str, Any], options)))
+        if chosen.method not in self.methods:
+            raise UserError(f"method {chosen.method}: this model has only {', '.join(self.methods)}")
+        if chosen.rerank not in self.backend.rerankers:
+            raise UserError(
+                f"rerank {chosen.rerank}: this model has no {chosen.rerank}; decoder, elbo and marginal need none"
+            )
+        return chosen
+
+    def warmup(self, batches: Sequence[int] = (1,), compiled: bool = True, **options: Unpack[OptionArguments]) -> None:
+        """Make first translations as fast as later ones, on a GPU; on a CPU there is nothing to do.
+
+        Options and `batches`, the numbers of sentences translated together, are those that are to be fast. Compiling
+        takes a minute or two and makes it about a third faster.
+        """
+        self.backend.warmup(self.options(**options), self.max_length, batches, compiled)
+
+    @overload
+    def translate(self, texts: str, **options: Unpack[OptionArguments]) -> str: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def translate(self, texts: Sequence[str], **options: Unpack[OptionArguments]) -> list[str]: ...
+
+    def translate(self, texts: str | Sequence[str], **options: Unpack[OptionArguments]) -> str | list[str]:
+        """Translate a text or several. Options are those of `DecodingOptions`: method, steps, lengths …"""
+        chosen = self.options(**options)
+        if not isinstance(texts, str | list | tuple):
+            raise UserError(f"expected a text or a list of texts, got {reprlib.repr(texts)}")
+        if isinstance(texts, str):
+            return self.translations([texts], chosen)[0].text
+        return [translation.text for translation in self.translations(texts, chosen)]
+
+    def translations(
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions | None = None,
+        *,
+        alternatives: int = 0,
+        details: bool = False,
+        check_cancelled: CheckCancelled = never_cancelled,
+    ) -> list[Translation]:
+        """Translate texts, with up to so many alternatives each, and with details: tokens and alignment.
+
+        An alternative of several sentences has the second best candidate of each, then the third best, and so on.
+        """
+        options = options or self.options()
+        segmented = [self._segment(text, options.verbatim) for text in texts]
+        segments = [segment for text in segmented for segment in text.translated]
+        candidates = self._candidates(segments, options, alternatives, check_cancelled)
+        best = self._translate(segments, [ranked[0] for ranked in candidates], check_cancelled, options)
+        if details:
+            best = self._annotated(best, check_cancelled)
+        results, start = [], 0
+        for text in segmented:
+            here = slice(start, start := start + len(text.translated))
+            result = self._joined(text, best[here], options, details)
+            if alternatives:
+                result = replace(
+                    result, alternatives=self._alternatives(text, candidates[here], result.text, check_cancelled)
+                )
+            results.append(result)
+        return results
+
+    def candidates(self, texts: Sequence[str], options: DecodingOptions) -> list[list[Translation]]:
+        """Every candidate of texts that are one sentence each (the first one of those that are more, none of none)."""
+        first = [self._segment(text, options.verbatim).translated[:1] for text in texts]
+        found = iter(self.backend.candidates([segment.ids for some in first for segment in some], options))
+        return [
+            [
+                Translation(self._restored(segment, candidate).text, candidate.decoded, candidate.score)
+                for segment in segments
+                for candidate in next(found).all
+            ]
+            for segments in first
+        ]
+
+    def trace(self, text: str, **options: Unpack[OptionArguments]) -> list[SentenceTrace]:
+        """Every refinement step of every sentence of a text."""
+        return self.traces(text, self.options(**options))
+
+    def traces(
+        self, text: str, options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> list[SentenceTrace]:
+        """The same for options already chosen."""
+        if options.method == "teacher":
+            raise UserError("there are no refinement steps in what the teacher does")
+        traces = []
+        for ids in self.sentences(text):
+            check_cancelled()
+            traces.append(self.backend.trace(ids, options))
+        return traces
+
+    def sentences(self, text: str) -> list[list[int]]:
+        """The ids of a text's sentences, as they are."""
+        return [segment.ids for segment in self._segment(text, verbatim=False).translated]
+
+    def texts(self, targets: Sequence[Sequence[int]]) -> list[str]:
+        """Targets as text. What a model spells in bytes may be a line feed; normalised, a translation is one line."""
+        return [normalise(text, self.rules[1]) for text in self.tokenizer.decode(targets)]
+
+    def _segment(self, text: str, verbatim: bool) -> SegmentedText:
+        encode = lru_cache(self._encode)  # what fits is encoded again
+
+        def fits(part: str) -> bool:
+            return len(encode(part)) <= self.max_length
+
+        if verbatim:
+            line, sentences = self._verbatim.cut(_valid(text), fits)
+        else:
+            line = split_line(_valid(text), fits)
+            sentences = [Sentence.plain(part.text) for part in line.parts]
+        return SegmentedText(line, [Segment(one, encode(one.shown.text), verbatim) for one in sentences])
+
+    def _encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode([normalise(text, self.rules[0])])[0]
+
+    def _candidates(
+        self,
+        segments: Sequence[Segment],
+        options: DecodingOptions,
+        alternatives: int,
+        check_cancelled: CheckCancelled,
+    ) -> list[list[Candidate]]:
+        """The candidates of each segment, best first: as many as are needed."""
+        ids = [segment.ids for segment in segments]
+        if not alternatives:
+            return [[candidate] for candidate in self.backend.best(ids, options, check_cancelled)]
+        return [each.ranked[: alternatives + 1] for each in self.backend.candidates(ids, options, check_cancelled)]
+
+    def _translate(
+        self,
+        segments: Sequence[Segment],
+        candidates: Sequence[Candidate],
+        check_cancelled: CheckCancelled,
+        retry: DecodingOptions | None = None,
+    ) -> list[TranslatedSegment]:
+        """Segments translated by these candidates, with all that is copied verbatim in its place.
+
+        With `retry`, segments that lost something are first translated once more with placeholders for numbers.
+        """
+        results = [self._restored(*pair) for pair in zip(segments, candidates, strict=True)]
+        if retry:
+            results = self._retried(results, retry, check_cancelled)
+        if lossy := [number for number, result in enumerate(results) if result.lost]:
+            annotated = self._annotated([results[number] for number in lossy], check_cancelled)
+            for number, result in zip(lossy, annotated, strict=True):
+                results[number] = result.completed()
+        return results
+
+    def _restored(self, segment: Segment, candidate: Candidate) -> TranslatedSegment:
+        return TranslatedSegment.from_candidate(segment, candidate, self.texts([candidate.readable])[0])
+
+    def _retried(
+        self, results: list[TranslatedSegment], options: DecodingOptions, check_cancelled: CheckCancelled
+    ) -> list[TranslatedSegment]:
+        """Where something is lost, the translation with placeholders for numbers, too, if less is lost there."""
+        masked = {}
+        for number, result in enumerate(results):
+            sentence = result.segment.sentence
+            if result.lost and (other := self._verbatim.without_numbers(sentence)).shown.text != sentence.shown.text:
+                masked[number] = Segment(other, self._encode(other.shown.text))
+        if not masked:
+            return results
+        found = self.backend.best([segment.ids for segment in masked.values()], options, check_cancelled)
+        again = {
+            number: self._restored(segment, candidate)
+            for (number, segment), candidate in zip(masked.items(), found, strict=True)
+        }
+        return [
+            min(result, again.get(number, result), key=lambda each: len(each.lost))
+            for number, result in enumerate(results)
+        ]
+
+    def _annotated(
+        self, results: Sequence[TranslatedSegment], check_cancelled: CheckCancelled
+    ) -> list[TranslatedSegment]:
+        """The same with attention and probabilities of their tokens."""
+        targets = [result.candidate.readable for result in results]
+        annotations = self.backend.annotate([result.segment.ids for result in results], targets, check_cancelled)
+        return [
+            replace(
+                result,
+                annotation=annotation,
+                links=links(
+                    self.tokenizer, self.rules, result.segment.sentence.shown.text, target, annotation.attention
+                ),
+            )
+            for result, target, annotation in zip(results, targets, annotations, strict=True)
+        ]
+
+    def _joined(
+        self, text: SegmentedText, results: Sequence[TranslatedSegment], options: DecodingOptions, details: bool
+    ) -> Translation:
+        return Translation(
+            text.joined([result.text for result in results]),
+            [id_ for result in results for id_ in result.candidate.decoded],
+            _score(results, options),
+            tokens=[token for result in results for token in self._tokens(result)] if details else [],
+            alignment=text.alignment(results) if details else [],
+        )
+
+    def _tokens(self, result: TranslatedSegment) -> list[Token]:
+        if result.annotation is None:
+            return []
+        ids = result.candidate.readable
+        text, ends = self.tokenizer.decode([ids])[0], [end for _, end in self.tokenizer.spans(ids)]
+        return [
+            Token(text[start:end], min(1.0, math.exp(log_prob)))
+            for start, end, log_prob in zip([0, *ends], ends, result.annotation.log_probs, strict=False)
+        ]
+
+    def _alternatives(
+        self, text: SegmentedText, candidates: Sequence[list[Candidate]], best: str, check_cancelled: CheckCancelled
+    ) -> list[str]:
+        texts = [best]
+        for rank in range(1, max(map(len, candidates), default=1)):
+            chosen = [ranked[min(rank, len(ranked) - 1)] for ranked in candidates]
+            results = self._translate(text.translated, chosen, check_cancelled)
+            texts.append(text.joined([result.text for result in results]))
+        return list(dict.fromkeys(texts))[1:]
+
+
+def _score(results: Sequence[TranslatedSegment], options: DecodingOptions) -> float | None:
+    """The mean over tokens of what ranked the candidates, or of the annotated log-probabilities."""
+    tokens = sum(len(result.candidate.readable) + 1 for result in results)
+    if results and (options.rerank != "none" or options.method == "teacher"):
+        total = sum(result.candidate.score * (len(result.candidate.readable) + 1) for result in results)
+        return total / tokens
+    log_probs = [value for result in results if result.annotation for value in result.annotation.log_probs]
+    return sum(log_probs) / len(log_probs) if log_probs else None
+
+
+def _valid(text: str) -> str:
+    """The text with surrogate pairs joined and lone surrogates replaced: they cannot be written."""
+    if not isinstance(text, str):
+        raise UserError(f"expected a text, got {reprlib.repr(text)}")
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

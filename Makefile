@@ -53,7 +53,7 @@ lint: .venv/installed-dev
 
 # The documentation as a site in site/. A broken link or an unknown name in the reference is an error.
 docs: .venv/installed-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # What translates, and nothing more.
 .venv/installed: pyproject.toml constraints.txt

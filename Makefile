@@ -15,7 +15,7 @@ SENTENCES := 'Ich habe gestern ein neues Fahrrad gekauft.' \
 	'Ohne die Hilfe meiner Freunde hätte ich das nie geschafft.' \
 	'Er hat mir nicht gesagt, warum er so spät nach Hause gekommen ist.'
 
-.PHONY: demo train-demo test test-long mutants lint clean
+.PHONY: demo train-demo test test-long mutants lint docs clean
 
 demo: .venv/installed
 	@echo; echo "German sentences before refinement (L=0) and after each step along the learned score, and how sure the model is:"
@@ -51,6 +51,10 @@ lint: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+# The documentation as a site in site/. A broken link or an unknown name in the reference is an error.
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # What translates, and nothing more.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -62,5 +66,9 @@ lint: .venv/installed-dev
 	$(INSTALL) --editable '.[train,serve,plots,dev]'
 	touch $@
 
+.venv/installed-docs: .venv/installed
+	$(INSTALL) --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv runs build *.egg-info
+	rm -rf .venv runs build site *.egg-info

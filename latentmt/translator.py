@@ -72,6 +72,7 @@ class Translator:
         that is installed; without a name, the first of those. A file `options.yaml` beside them holds the model's
         default options.
 
+        `device` is a torch device or its name, or `auto`: a GPU if there is one.
         `threads` is how many cores a batch may use, for the whole process. If it is None, batches are translated side
         by side, on a core of a CPU each: threads of one batch wait for each other, and a busy machine makes that slow.
         Weights are taken as `dtype` (torch's), by default bfloat16 on a GPU and float32 on a CPU. `graphs`: whether

@@ -1,0 +1,106 @@
+"""Arguments and options that several commands share. Decoding options come from their one declaration."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from latentmt.errors import UserError
+from latentmt.options import DecodingOptions, field_annotations
+
+AUTO = "auto"
+"""The device that is chosen where none is named: a GPU if there is one."""
+
+RecipeArgument = Annotated[Path, typer.Argument(help="A recipe: a YAML file, or a folder with recipe.yaml.")]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", help="The folder with the recipe's text files. Default: the recipe's folder."),
+]
+WorkOption = Annotated[
+    Path | None, typer.Option("--work", help="Where the recipe's results go. Default: runs/<recipe>.")
+]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe.")
+]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …, or auto: a GPU if there is one.")]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", help="An installed model, or a folder of bundles. Default: the installed one."),
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option(help="Cores for each batch. Default: one, and as many batches side by side as there are cores."),
+]
+SourceOption = Annotated[Path, typer.Option(help="Source sentences, a line each.")]
+ReferencesOption = Annotated[list[Path], typer.Option(help="References, a line each; may be given several times.")]
+JsonFileOption = Annotated[Path | None, typer.Option("--json", help="Write the results to this file as JSON, too.")]
+
+_FLAGS = {"verbatim": "--verbatim/--raw"}
+"""Flags that are not named after their option alone."""
+
+
+def decoding_options(
+    *names: str, several: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these decoding options, all if none are named, those of `several` as lists.
+
+    The command is called with those that were given, as a dict: its parameter `options`.
+    """
+    chosen = names or tuple(field.name for field in fields(DecodingOptions))
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**arguments: Any) -> None:
+            given = {name: value for name in chosen if (value := arguments.pop(name)) is not None}
+            command(**arguments, options=given)
+
+        hints = get_type_hints(command, include_extras=True)
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in inspect.signature(command).parameters.items():
+            if name == "options":
+                parameters += [_parameter(option, option in several) for option in chosen]
+            else:
+                parameters.append(parameter.replace(annotation=hints[name]))
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def _parameter(name: str, several: bool) -> inspect.Parameter:
+    base, *metadata = get_args(field_annotations()[name])
+    help_ = next(item.description for item in metadata if getattr(item, "description", None))
+    flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+    option = typer.Option(flag, help=help_ + (" May be given several times." if several else ""))
+    kind = (list[base] if several else base) | None  # type: ignore[valid-type]
+    annotation = Annotated[kind, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def given(**arguments: Any) -> dict[str, Any]:
+    """The arguments that were given; the others are left to whoever has the defaults."""
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def data_folder(recipe: Path, data: Path | None) -> Path:
+    """Where a recipe's text is."""
+    from latentmt.recipe import recipe_file
+
+    folder = data or recipe_file(recipe).parent
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder")
+    return folder
+
+
+def work_folder(recipe: Path, work: Path | None) -> Path:
+    """Where a recipe's results go."""
+    from latentmt.recipe import recipe_name
+
+    return work or Path("runs") / recipe_name(recipe)

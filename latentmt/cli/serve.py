@@ -1,0 +1,61 @@
+"""The command that serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from latentmt.cli.options import AUTO, ModelOption
+from latentmt.errors import UserError
+
+
+def serve(
+    model: ModelOption = None,
+    host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 is all there are.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="cpu, cuda, cuda:1 …; several times for several GPUs. Default: a GPU if there is one."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Batches translated at the same time. Default: as many as a CPU has cores.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Cores for each of them. Default: 1.")] = None,
+    max_characters: Annotated[int, typer.Option(help="Of one request.")] = 10_000,
+    max_sentences: Annotated[int, typer.Option(help="Of one request.")] = 256,
+    max_waiting: Annotated[int, typer.Option(help="Requests that may wait; more are answered with 429.")] = 128,
+    timeout: Annotated[float, typer.Option(help="Seconds that a request may take, waiting included.")] = 30,
+    api_keys: Annotated[
+        Path | None, typer.Option(help="Serve only who has a key: a file of them, perhaps with requests a minute.")
+    ] = None,
+    cors: Annotated[list[str] | None, typer.Option(metavar="ORIGIN", help="Allow requests from pages there.")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Log requests and stack traces, which may quote texts.")
+    ] = False,
+) -> None:
+    """Serve translations over HTTP, in LibreTranslate's format, and a page that shows them being refined."""
+    try:
+        from latentmt.serve.server import ServerConfig
+        from latentmt.serve.server import serve as serve_model
+    except ModuleNotFoundError as error:
+        raise UserError(f"serving needs {error.name}: pip install 'latentmt[serve]'") from None
+    from latentmt.serve.admission import Limits, read_api_keys
+
+    serve_model(
+        ServerConfig(
+            model=model,
+            host=host,
+            port=port,
+            devices=device or [AUTO],
+            workers=workers,
+            threads=threads,
+            limits=Limits(
+                max_characters=max_characters, max_sentences=max_sentences, max_waiting=max_waiting, timeout=timeout
+            ),
+            api_keys=read_api_keys(api_keys) if api_keys else None,
+            cors=cors or (),
+            verbose=verbose,
+        )
+    )

@@ -1,0 +1,70 @@
+"""Commands that translate: `translate` and `trace`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from latentmt.cli.options import AUTO, DeviceOption, ModelOption, ThreadsOption, decoding_options
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Write JSON, an object a line: source, translation and the options used.")
+]
+
+
+@decoding_options()
+def translate(
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Sentences; without any, lines of standard input.")
+    ] = None,
+    model: ModelOption = None,
+    input_: Annotated[
+        Path | None, typer.Option("--input", help="A file of lines (.gz and .xz are decompressed) instead.")
+    ] = None,
+    *,
+    options: dict[str, Any],
+    device: DeviceOption = AUTO,
+    threads: ThreadsOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Translate lines: each comes out as one line, as soon as it is there."""
+    from latentmt.text.stream import batches_of, write_lines
+    from latentmt.translator import Translator
+
+    batches = batches_of(texts, input_)
+    translator = Translator.load(model, device, threads)
+    chosen = translator.options(**options)
+    for lines in batches:
+        found = [translation.text for translation in translator.translations(lines, chosen)]
+        if json_:
+            facts = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
+            found = [json.dumps(fact | {"options": str(chosen)}, ensure_ascii=False) for fact in facts]
+        write_lines(found)
+
+
+@decoding_options("method", "steps", "lengths", "samples", "rerank", "seed")
+def trace(
+    texts: Annotated[list[str], typer.Argument(help="What to translate.", show_default=False)],
+    model: ModelOption = None,
+    *,
+    options: dict[str, Any],
+    device: DeviceOption = AUTO,
+    threads: ThreadsOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Show every sentence after each refinement step (4 unless given), changes marked, and the mean confidence."""
+    from latentmt.display import output
+    from latentmt.refinement import show_trace, trace_to_dict
+    from latentmt.translator import Translator
+
+    translator = Translator.load(model, device, threads)
+    chosen = translator.options(**({"steps": 4} | options))
+    for text in texts:
+        traces = translator.traces(text, chosen)
+        if json_:
+            print(json.dumps(trace_to_dict(translator, text, chosen, traces), ensure_ascii=False))
+        else:
+            show_trace(translator, chosen, traces, output())

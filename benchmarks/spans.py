@@ -16,12 +16,13 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from latentmt.data.spans import find_spans
 from latentmt.data.text import all_text, read_lines
 from latentmt.infer.translator import Translator
-from latentmt.measure.machine import machine
+from latentmt.measure.machine import Machine
 
 TEMPLATES = """Besuchen Sie {} für weitere Informationen.
 Schreiben Sie bitte an {}, wenn Sie Fragen haben.
@@ -120,7 +121,7 @@ def main() -> None:
                     "seed": options.seed,
                     "options": str(translator.options()),
                     "models": translator.fingerprints,
-                    **machine(translator),
+                    **asdict(Machine.from_translator(translator)),
                     **found,
                 },
                 indent=2,

@@ -14,7 +14,7 @@ import argparse
 import itertools
 import json
 import time
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import torch
@@ -26,7 +26,7 @@ from latentmt.infer.engine import Engine
 from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.translator import Translator
 from latentmt.measure.latency import Source, measure_speed, read_source, show_speed
-from latentmt.measure.machine import machine
+from latentmt.measure.machine import Machine
 from latentmt.options import DecodingOptions
 from latentmt.train.ranks import pick_device
 
@@ -109,7 +109,7 @@ def main() -> None:
         first, later = rates(translator, sentences, options)
         found.append({"way": str(options), "batch_tokens": tokens, "first": first, "later": later})
         print(f"{options!s:<26} {tokens:6} tokens together: {first:8,.0f} sentences/s, later {later:8,.0f}", flush=True)
-    print(json.dumps(machine(translator) | {"sentences": len(sentences), "results": found}))
+    print(json.dumps(asdict(Machine.from_translator(translator)) | {"sentences": len(sentences), "results": found}))
 
 
 if __name__ == "__main__":

@@ -382,14 +382,12 @@ def evaluate(
     """Measure the ways a model can translate on a test set; with several lengths or samples, search too."""
     from latentmt.display import output
     from latentmt.infer.translator import Translator
-    from latentmt.measure.evaluate import EvalSet, Wanted, show_evaluation
+    from latentmt.measure.evaluate import EvalSet, Sweep, show_evaluation
     from latentmt.measure.evaluate import evaluate as evaluate_translator
     from latentmt.measure.results import json_file
     from latentmt.train.ranks import pick_device
 
-    choices = _given(
-        methods=method and [one.value for one in method],
-        steps=steps,
+    options = _given(
         lengths=lengths,
         samples=samples,
         rerank=rerank and rerank.value,
@@ -397,13 +395,12 @@ def evaluate(
         length_bias=length_bias,
         remove_repeats=remove_repeats and remove_repeats.value,
         verbatim=False if raw else None,
-        oracle=oracle,
-        compare=compare and [compare],
     )
-    wanted = Wanted(**choices)
+    choices = _given(methods=method and [each.value for each in method], steps=steps, compare=compare and [compare])
+    sweep = Sweep(options=options, oracle=oracle, **choices)
     texts, out = EvalSet.read(src, ref), json_ and json_file(json_)
-    found = evaluate_translator(Translator.load(model, pick_device(device)), texts, wanted)
-    show_evaluation(found, output(), out)
+    evaluation = evaluate_translator(Translator.load(model, pick_device(device)), texts, sweep)
+    show_evaluation(evaluation, output(), out)
 
 
 @app.command()
@@ -450,18 +447,18 @@ def bench(
     """Measure how fast the ways a model can translate are: one text at a time, and many sentences together."""
     from latentmt.display import output
     from latentmt.infer.translator import Translator
-    from latentmt.measure.evaluate import Wanted
-    from latentmt.measure.latency import choose_ways, measure_speed, parse_batches, read_source, show_speed
+    from latentmt.measure.evaluate import Sweep
+    from latentmt.measure.latency import benchmark_options, measure_speed, parse_batches, read_source, show_speed
     from latentmt.measure.results import json_file
     from latentmt.train.ranks import pick_device
 
     sizes, out = parse_batches(batches), json_ and json_file(json_)
     translator = Translator.load(model, pick_device(device), threads)
-    choices = _given(methods=method and [one.value for one in method], steps=steps, lengths=lengths, samples=samples)
-    wanted = Wanted(**choices)
-    ways = choose_ways(translator, wanted, [one.value for one in rerank or ()])
+    choices = _given(methods=method and [each.value for each in method], steps=steps)
+    sweep = Sweep(options=_given(lengths=lengths, samples=samples), **choices)
+    all_options = benchmark_options(translator, sweep, [each.value for each in rerank or ()])
     source = read_source(translator, src, sentences)
-    show_speed(measure_speed(translator, source, ways, sizes, compiled), output(), out)
+    show_speed(measure_speed(translator, source, all_options, sizes, compiled), output(), out)
 
 
 @app.command()
@@ -483,13 +480,13 @@ def samples(
     from latentmt.infer.translator import Translator
     from latentmt.measure.evaluate import EvalSet
     from latentmt.measure.results import json_file
-    from latentmt.measure.samples import sampled, show_samples, take_samples
+    from latentmt.measure.samples import sample_options, show_samples, take_samples
     from latentmt.report.make import write_samples
     from latentmt.train.ranks import pick_device
 
     texts, page, out = EvalSet.read(src, ref), html and json_file(html), json_ and json_file(json_)
     translator = Translator.load(model, pick_device(device), threads)
-    options = sampled(translator, **_given(method=method and method.value, steps=steps, seed=seed))
+    options = sample_options(translator, **_given(method=method and method.value, steps=steps, seed=seed))
     found = take_samples(translator, texts.sources, texts.references, count, options)
     if page:
         write_samples(found, page, options)
@@ -547,7 +544,7 @@ def report(
         raise UserError("--times takes them from a report: leave out --timed and --compiled")
     subject = find_subject(what, src, ref or (), _work_folder(what, work), lines)
     sizes = {"timed": timed, "judged": judged, "posterior_samples": posterior_samples, "shown": shown}
-    tree = make_report(
+    made = make_report(
         subject,
         out or subject.out,
         Settings(**_given(**sizes, seed=seed, length_bias=length_bias, compiled=compiled or None)),
@@ -558,7 +555,7 @@ def report(
         threads=threads,
         command=["latentmt", *sys.argv[1:]],
     )
-    show_report(tree, output(), written)
+    show_report(made, output(), written)
 
 
 @app.command()

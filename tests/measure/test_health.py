@@ -123,7 +123,7 @@ def test_padding_is_not_reconstructed(latent: LatentModel, corpus: Corpus) -> No
     assert not check.ok
 
 
-def test_lengths_are_of_all_targets_together(latent: LatentModel, corpus: Corpus) -> None:
+def test_predicted_lengths_are_summed_over_all_targets(latent: LatentModel, corpus: Corpus) -> None:
     adding(latent, 2)
     check = checked(latent, corpus)[LENGTH]
     predicted, right = (sum(map(len, side)) for side in zip(*pairs(corpus), strict=True))
@@ -175,7 +175,7 @@ def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNet | Energ
 
 
 @pytest.mark.parametrize("batch_tokens", [8192, 40])
-def test_batches_are_what_their_sentences_are(
+def test_batches_equal_single_sentences(
     latent: LatentModel, corpus: Corpus, batch_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BATCH_TOKENS", batch_tokens)
@@ -197,7 +197,7 @@ def test_only_the_first_sentences_count(latent: LatentModel, corpus: Corpus, mon
     assert check.value == pytest.approx(3 / sum(len(target) for _, target in pairs(corpus, 3)))
 
 
-def test_every_way_to_refine_is_measured_against_none(latent: LatentModel, corpus: Corpus) -> None:
+def test_every_refining_method_is_compared_with_none(latent: LatentModel, corpus: Corpus) -> None:
     adding(latent, 0)
     checks = checked(latent, corpus, fields={"energy": field("energy")})
     gains = [check for name, check in checks.items() if name.startswith("BLEU, ")]
@@ -210,7 +210,7 @@ def test_every_way_to_refine_is_measured_against_none(latent: LatentModel, corpu
     assert all(check.low == 0.3 for check in gains[1:])
 
 
-def test_a_distilled_model_is_judged_by_its_teachers_targets(latent: LatentModel, corpus: Corpus) -> None:
+def test_a_distilled_model_is_measured_on_its_teachers_targets(latent: LatentModel, corpus: Corpus) -> None:
     adding(latent, 1)
     torch.manual_seed(3)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size).eval()
@@ -223,11 +223,11 @@ def test_a_distilled_model_is_judged_by_its_teachers_targets(latent: LatentModel
     assert check.value != checked(latent, corpus, teacher=teacher)[LENGTH].value
 
 
-def test_what_cannot_be_judged_is_refused(latent: LatentModel, corpus: Corpus) -> None:
+def test_a_missing_model_is_refused(latent: LatentModel, corpus: Corpus) -> None:
     with pytest.raises(UserError, match="the latent model was distilled, and its teacher is not there"):
         checked(latent, corpus, distilled=True)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size)
-    with pytest.raises(UserError, match="there is no latent model to look at"):
+    with pytest.raises(UserError, match="there is no latent model to measure"):
         health(Translator(corpus.tokenizer, corpus.manifest.rules, teacher=teacher), corpus, False)
 
 
@@ -263,7 +263,7 @@ def test_a_table_then_a_line_of_json(checks: list[Check], well: bool) -> None:
     ("value", "low", "high", "ok"),
     [(1.0, 1.0, 2.0, True), (2.0, 1.0, 2.0, True), (0.99, 1.0, 2.0, False), (2.01, 1.0, 2.0, False)],
 )
-def test_bounds_are_part_of_what_is_wanted(value: float, low: float, high: float, ok: bool) -> None:
+def test_bounds_are_inclusive(value: float, low: float, high: float, ok: bool) -> None:
     assert Check("", value, low, high).ok is ok
     assert not Check("", float("nan"), low, high).ok
 
@@ -287,7 +287,7 @@ def command(work: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_on_an_unhealthy_model(untrained: Path) -> None:
+def test_health_of_an_unhealthy_model_exits_1(untrained: Path) -> None:
     done = command(untrained, "--json", str(untrained / "health.json"))
     assert done.returncode == 1
     assert done.stderr == ""
@@ -299,7 +299,7 @@ def test_the_command_on_an_unhealthy_model(untrained: Path) -> None:
     assert len(tree["checks"]) == 5
 
 
-def test_the_command_wants_the_teacher_of_a_distilled_model(untrained: Path) -> None:
+def test_health_of_a_distilled_model_needs_its_teacher(untrained: Path) -> None:
     with (untrained / "recipe.yaml").open("a") as recipe:
         recipe.write("teacher: {model: {preset: tiny}, train: {steps: 1, batch_rows: 4}}\ndistill: {}\n")
     done = command(untrained)
@@ -309,7 +309,7 @@ def test_the_command_wants_the_teacher_of_a_distilled_model(untrained: Path) -> 
 
 
 @pytest.mark.parametrize("value", [0.5, 0.4])
-def test_the_command_exits_with_what_was_found(untrained: Path, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_code_of_health(untrained: Path, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "health", lambda *_: [Check("something", value, low=0.5)])
     result = CliRunner().invoke(app, ["health", str(untrained), "--work", str(untrained), "--device", "cpu"])
     assert result.exit_code == (value < 0.5), result.output

@@ -25,7 +25,7 @@ from latentmt.infer import engine
 from latentmt.infer.engine import Engine
 from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.translator import Translator
-from latentmt.measure.latency import Source, measure_speed, read_source, show_speed
+from latentmt.measure.latency import SourceSet, measure_speed, read_source, show_speed
 from latentmt.measure.machine import Machine
 from latentmt.options import DecodingOptions
 from latentmt.train.ranks import pick_device
@@ -99,7 +99,7 @@ def main() -> None:
     if not arguments.batch_tokens:
         low, high = arguments.tokens
         texts = [text for text in source.texts if len(text.sentences) == 1 and low <= text.tokens <= high]
-        timed = Source(texts[: arguments.sentences], source.files)
+        timed = SourceSet(texts[: arguments.sentences], source.files)
         show_speed(measure_speed(translator, timed, WAYS, [], arguments.compiled), output())
         return
     found = []

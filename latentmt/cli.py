@@ -337,7 +337,7 @@ def trace(
 
     from latentmt.display import output
     from latentmt.infer.translator import Translator
-    from latentmt.refinement import show_trace, trace_tree
+    from latentmt.refinement import show_trace, trace_to_dict
     from latentmt.train.ranks import pick_device
 
     translator = Translator.load(model, pick_device(device), threads)
@@ -350,7 +350,7 @@ def trace(
     for text in texts:
         traces = translator.traces(text, options)
         if json_:
-            print(json.dumps(trace_tree(translator, text, options, traces), ensure_ascii=False))
+            print(json.dumps(trace_to_dict(translator, text, options, traces), ensure_ascii=False))
         else:
             show_trace(translator, options, traces, output())
 

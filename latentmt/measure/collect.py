@@ -20,7 +20,7 @@ from latentmt.measure.bootstrap import paired_bootstrap
 from latentmt.measure.cache import Cache
 from latentmt.measure.evaluate import EvalSet, Sweep, measure_system, sweep_options
 from latentmt.measure.landscape import choose_sentence, landscape
-from latentmt.measure.latency import Source, first_texts, measure_speed
+from latentmt.measure.latency import SourceSet, first_texts, measure_speed
 from latentmt.measure.likelihood import likelihoods
 from latentmt.measure.machine import Machine
 from latentmt.measure.methods import field_style, refining_methods, require_latent
@@ -37,9 +37,9 @@ from latentmt.measure.report import (
     SampleSet,
     Settings,
     Signature,
-    Speed,
     System,
     SystemTime,
+    Timings,
     TokenCurve,
 )
 from latentmt.measure.samples import sample_options, take_samples
@@ -71,9 +71,9 @@ def measure_report(
     training: dict[str, Curves],
     command: Sequence[str] = (),
     landscape_model: LandscapeModel | None = None,
-    speed: Speed | None = None,
+    timings: Timings | None = None,
 ) -> Report:
-    """Measure what is not yet cached in a folder. `speed`: times of another report, taken instead of measuring them."""
+    """Measure what is not yet cached in a folder. `timings`: those of another report, taken instead of measuring."""
     require_sacrebleu()
     require_latent(translator)
     if not _sentences(translator, texts.sources):
@@ -89,15 +89,15 @@ def measure_report(
     collector = _Collector(translator, texts, settings, conditions, Cache(folder))
     options = {row_of(options): options for options in _table_options(translator, settings)}
     methods = sorted(refining_methods(translator), key=table_order)
-    speed = _restricted(speed, options) if speed else None
+    timings = _restricted(timings, options) if timings else None
     drawn = collector.landscape(landscape_model) if landscape_model else None  # first, since most can be wrong with it
     systems = {row: collector.system(each) for row, each in options.items()}
     orderings = collector.orderings(systems)
     tokens: dict[str, TokenCurve] = {method: collector.tokens(method) for method in methods}
     likelihood: dict[str, LikelihoodCurve] = {method: collector.likelihood(method) for method in methods}
-    speed = speed or collector.speed(list(options.values()))
+    timings = timings or collector.timings(list(options.values()))
     drawn_methods = drawn.landscape.panels[0].paths if drawn else ()
-    timed = {key: speed.signature.settings[key] for key in ("timed", "compiled")}
+    timed = {key: timings.signature.settings[key] for key in ("timed", "compiled")}
     assert translator.languages is not None
     return Report(
         name=name,
@@ -111,7 +111,7 @@ def measure_report(
         orderings=orderings,
         tokens=tokens,
         likelihood=likelihood,
-        speed=speed,
+        timings=timings,
         landscape=drawn,
         samples=collector.samples() if settings.shown else None,
         training=training,
@@ -236,7 +236,7 @@ class _Collector:
 
         return self.cache.get(name, LikelihoodCurve, signature, measure)
 
-    def speed(self, all_options: Sequence[DecodingOptions]) -> Speed:
+    def timings(self, all_options: Sequence[DecodingOptions]) -> Timings:
         """All systems in one measurement: only times of one run are compared."""
         signature = self._signature(
             self.translator.fingerprints,
@@ -247,13 +247,13 @@ class _Collector:
             graphed=self.translator.engine.graphed,
         )
 
-        def measure() -> Speed:
-            source = Source(first_texts(self.translator, self.texts.sources, self.settings.timed), {})
+        def measure() -> Timings:
+            source = SourceSet(first_texts(self.translator, self.texts.sources, self.settings.timed), {})
             run = measure_speed(self.translator, source, all_options, [], self.settings.compiled)
             times = [SystemTime(row_of(timed.options), timed.form, timed.text, timed.model) for timed in run.results]
-            return Speed(signature, run.texts, run.sentences, run.threads, self.settings.length_bias, times)
+            return Timings(signature, run.texts, run.sentences, run.threads, self.settings.length_bias, times)
 
-        return self.cache.get("speed", Speed, signature, measure)
+        return self.cache.get("timings", Timings, signature, measure)
 
     def landscape(self, model: LandscapeModel) -> LandscapeResult:
         signature = self._signature(model.translator.fingerprints, example=model.example)
@@ -280,12 +280,12 @@ class _Collector:
         return self.cache.get("samples", SampleSet, signature, measure)
 
 
-def _restricted(speed: Speed, rows: Mapping[str, object]) -> Speed:
+def _restricted(timings: Timings, rows: Mapping[str, object]) -> Timings:
     """The times of these rows only."""
-    times = [time for time in speed.times if time.row in rows]
+    times = [time for time in timings.times if time.row in rows]
     if not times:
         raise UserError("report: the report that times are taken from has timed nothing that this model does")
-    return replace(speed, times=times)
+    return replace(timings, times=times)
 
 
 def _sentences(translator: Translator, texts: Sequence[str]) -> list[list[int]]:

@@ -54,7 +54,7 @@ _TURN = 5
 
 
 @dataclass(frozen=True)
-class Text:
+class SourceText:
     """A line of the source file."""
 
     text: str
@@ -67,10 +67,10 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceSet:
     """The texts that are translated, and the hash of their file."""
 
-    texts: list[Text]
+    texts: list[SourceText]
     files: dict[str, str]
 
 
@@ -140,18 +140,18 @@ def parse_batches(text: str) -> list[int]:
     return sizes
 
 
-def read_source(translator: Translator, path: Path, count: int) -> Source:
+def read_source(translator: Translator, path: Path, count: int) -> SourceSet:
     """The first texts of a file, without those in which there is nothing to translate."""
     texts = first_texts(translator, all_text(read_lines([path])), count)
     if not texts:
         raise UserError(f"{path}: there is nothing to translate")
-    return Source(texts, {str(path): sha256(path)})
+    return SourceSet(texts, {str(path): sha256(path)})
 
 
-def first_texts(translator: Translator, texts: Iterable[str], count: int) -> list[Text]:
+def first_texts(translator: Translator, texts: Iterable[str], count: int) -> list[SourceText]:
     """The first texts in which there is something to translate."""
     split = ((text, translator.sentences(text)) for text in texts)
-    return list(itertools.islice((Text(text, sentences) for text, sentences in split if sentences), count))
+    return list(itertools.islice((SourceText(text, sentences) for text, sentences in split if sentences), count))
 
 
 def benchmark_options(translator: Translator, sweep: Sweep, reranks: Sequence[Rerank]) -> list[DecodingOptions]:
@@ -162,7 +162,7 @@ def benchmark_options(translator: Translator, sweep: Sweep, reranks: Sequence[Re
 
 def measure_speed(
     translator: Translator,
-    source: Source,
+    source: SourceSet,
     all_options: Sequence[DecodingOptions],
     batches: Sequence[int],
     compiled: bool = False,
@@ -229,7 +229,7 @@ def _system(translator: Translator, options: DecodingOptions, form: Form) -> _Sy
     return _System(options, form, translator)
 
 
-def _time_singly(systems: Sequence[_System], texts: Sequence[Text]) -> None:
+def _time_singly(systems: Sequence[_System], texts: Sequence[SourceText]) -> None:
     """Each system translates a few texts, then the next system does. The first one changes from turn to turn."""
     for system in systems:
         say(f"{system.name}: warming up")
@@ -268,7 +268,7 @@ def windows(count: int, batch: int) -> list[list[int]]:
     return [[(call * count // calls + offset) % count for offset in range(batch)] for call in range(calls)]
 
 
-def _speeds(systems: Sequence[_System], texts: Sequence[Text], baseline: DecodingOptions) -> list[Speed]:
+def _speeds(systems: Sequence[_System], texts: Sequence[SourceText], baseline: DecodingOptions) -> list[Speed]:
     tokens = [text.tokens for text in texts]
     single = [text.tokens for text in texts if len(text.sentences) == 1]
     base = {system.form: system for system in systems if system.options == baseline}

@@ -71,9 +71,9 @@ def likelihoods(
         steps: [(tuple(x), tuple(y)) for x, y in zip(sentences, targets, strict=True)]
         for steps, targets in outputs.items()
     }
-    unique = list(dict.fromkeys(pair for some in pairs.values() for pair in some))  # many outputs do not change
+    unique = list(dict.fromkeys(pair for of_steps in pairs.values() for pair in of_steps))  # many outputs do not change
     known = _estimate(translator, unique, samples, seed, name)
-    estimates = {steps: [known[pair] for pair in some] for steps, some in pairs.items()}
+    estimates = {steps: [known[pair] for pair in of_steps] for steps, of_steps in pairs.items()}
     return [
         _summary(steps, after, estimates[0], sum(map(len, outputs[steps])), samples)
         for steps, after in estimates.items()

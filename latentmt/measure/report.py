@@ -154,7 +154,7 @@ class SystemTime(Section):
 
 
 @dataclass(frozen=True)
-class Speed(Measurement):
+class Timings(Measurement):
     """All systems timed in one run: times of different runs are not compared."""
 
     texts: int
@@ -216,7 +216,7 @@ class Report(Section):
     tokens: dict[str, TokenCurve]
     """By method; so is `likelihood`."""
     likelihood: dict[str, LikelihoodCurve]
-    speed: Speed
+    timings: Timings
     landscape: LandscapeResult | None
     samples: SampleSet | None
     training: dict[str, Curves]
@@ -235,4 +235,4 @@ class Report(Section):
     @property
     def other_timed_models(self) -> dict[str, str]:
         """The models that were timed, by kind, as far as they are not those of the report."""
-        return {kind: hash_ for kind, hash_ in self.speed.signature.models.items() if self.models.get(kind) != hash_}
+        return {kind: hash_ for kind, hash_ in self.timings.signature.models.items() if self.models.get(kind) != hash_}

@@ -73,7 +73,7 @@ def _latency_rows(report: Report) -> list[str]:
 
 def _panels(report: Report, height: float) -> tuple[Figure, list[tuple[Axes, list[SystemTime]]]]:
     """Axes for each form, beside each other, with the times that belong there."""
-    times = report.speed.times
+    times = report.timings.times
     forms = list(dict.fromkeys(time.form for time in times))
     figure = Figure(figsize=(WIDTH if len(forms) > 1 else 0.75 * WIDTH, height), layout="constrained")
     all_axes = figure.subplots(1, len(forms), squeeze=False, sharey=True)[0]

@@ -8,7 +8,7 @@ from latentmt.measure.bootstrap import Comparison
 from latentmt.measure.paper import AUTOREGRESSIVE, BASELINE, METHODS, PROPOSED
 from latentmt.measure.report import Report
 from latentmt.measure.timing import Timing
-from latentmt.report.document import Grid, as_ratio, signed
+from latentmt.report.document import Table, as_ratio, signed
 
 SIGNIFICANT = 0.05
 """The p below which a difference is called one, if its interval excludes 0 as well."""
@@ -59,7 +59,7 @@ def paper_difference(report: Report, better: str, worse: str) -> float | None:
 
 
 def _speed_claims(report: Report) -> Iterator[list[str]]:
-    paper, forms = report.paper_rows, report.speed.by_form()
+    paper, forms = report.paper_rows, report.timings.by_form()
     note = ", of other models" if report.other_timed_models else ""
     for row in (f"{PROPOSED}-1", f"{PROPOSED} Search"):
         ours = ", ".join(f"{speedup(times, row)} {form}" for form, times in forms.items() if row in times)
@@ -133,7 +133,7 @@ def _verdict(comparison: Comparison, theirs: float) -> str:
     return "yes" if (comparison.difference > 0) == (theirs >= 0) else "no"
 
 
-def orderings_table(report: Report) -> Grid:
+def orderings_table(report: Report) -> Table:
     """Every ordering with its interval and p-value, beside the paper's difference."""
     rows = []
     for each in report.orderings.orderings:
@@ -149,4 +149,4 @@ def orderings_table(report: Report) -> Grid:
             ]
         )
     columns = ("", "BLEU", "95%", "p", "a difference?", "BLEU")
-    return Grid(columns, rows, groups=(("", 1), ("here", 4), ("paper", 1)))
+    return Table(columns, rows, groups=(("", 1), ("here", 4), ("paper", 1)))

@@ -16,12 +16,12 @@ from latentmt.report.claims import SIGNIFICANT, claims, orderings_table, speedup
 from latentmt.report.document import (
     Block,
     Code,
-    Grid,
+    DefinitionList,
+    Figure,
     Heading,
     Paragraph,
-    Passage,
-    Picture,
     Span,
+    Table,
     as_ratio,
     signed,
 )
@@ -73,7 +73,7 @@ def contents(report: Report, figures: Mapping[str, Path]) -> list[Block]:
             "gaps to the autoregressive model, and speed-ups."
         ),
         Heading("At a glance"),
-        Grid(("", "paper", "here", "does it hold?"), list(claims(report)), words=True),
+        Table(("", "paper", "here", "does it hold?"), list(claims(report)), words=True),
         Heading("Table 1: quality and speed"),
         table_one(report),
         Paragraph(_table_note(report)),
@@ -102,7 +102,7 @@ def samples_blocks(method: str, steps: int, samples: Sequence[Sample]) -> Iterat
         "removed, what is underlined was added."
     )
     for sample in samples:
-        yield Passage(
+        yield DefinitionList(
             [
                 ("source", [Span(sample.source)]),
                 *(("reference", [Span(reference)]) for reference in sample.references),
@@ -117,9 +117,9 @@ def _spans(phrases: Sequence[Phrase], changed: str) -> list[Span]:
     return [Span(phrase.text, styles.get(phrase.mark, f"moved {phrase.mark}")) for phrase in phrases]
 
 
-def table_one(report: Report) -> Grid:
+def table_one(report: Report) -> Table:
     """Table 1, ours beside the paper's; a dash where a row was not timed or the paper does not have it."""
-    paper, forms, systems = report.paper_rows, report.speed.by_form(), report.systems
+    paper, forms, systems = report.paper_rows, report.timings.by_form(), report.systems
 
     def gap(value: float, base: float | None, row: str) -> str:
         return "" if base is None or row == AUTOREGRESSIVE else signed(value - base, 1)
@@ -141,7 +141,7 @@ def table_one(report: Report) -> Grid:
     cased = "lc" if "case:lc" in signature else "cased"
     timed = [column for form in forms for column in (f"ms, {form}", "speed-up")]
     to_ar = f"to {AUTOREGRESSIVE}"
-    return Grid(
+    return Table(
         ("", "BLEU lc intl", to_ar, f"BLEU {cased} 13a", "chrF", *timed, "BLEU", to_ar, "ms", "speed-up"),
         [cells(row) for row in systems],
         groups=(("", 1), ("here", 4 + len(timed)), ("paper", 4)),
@@ -150,13 +150,13 @@ def table_one(report: Report) -> Grid:
 
 
 def _table_note(report: Report) -> str:
-    settings, speed = report.settings, report.speed
-    machine = speed.signature.conditions.machine
+    settings, timings = report.settings, report.timings
+    machine = timings.signature.conditions.machine
     apart = f" (timed apart: {differences})" if (differences := _timing_differences(report)) else ""
     chooser = next((system.rerank for system in report.systems.values() if system.is_search), "none")
     return (
-        f"Milliseconds: mean ± standard deviation of {speed.texts} texts, one at a time, text to text, on "
-        f"{machine.device}, {machine.dtype}, CPU threads: {speed.threads}{apart}; speed-up: ratio of mean "
+        f"Milliseconds: mean ± standard deviation of {timings.texts} texts, one at a time, text to text, on "
+        f"{machine.device}, {machine.dtype}, CPU threads: {timings.threads}{apart}; speed-up: ratio of mean "
         f"times to {AUTOREGRESSIVE} in the same form. Search: {settings.lengths} lengths × {settings.samples} latents, "
         f"{settings.steps[0]} step, chosen by the {chooser}. Length bias: {settings.length_bias:+.0%} of the "
         "source."
@@ -174,7 +174,7 @@ def _orderings(report: Report) -> Iterator[Block]:
         yield orderings_table(report)
 
 
-def _steps(report: Report) -> Grid:
+def _steps(report: Report) -> Table:
     """Figures 2 and 3 in numbers."""
     rows: list[list[str]] = []
     breaks: list[int] = []
@@ -196,7 +196,7 @@ def _steps(report: Report) -> Grid:
                 ]
             )
     columns = ("", "a sentence", "a token", "gain over L=0", "ESS", "edits", "changed", "repeats", "of L=0", "length")
-    return Grid(columns, rows, groups=(("", 1), ("log p(ŷ|x), nats", 4), ("tokens", 5)), breaks=breaks[1:])
+    return Table(columns, rows, groups=(("", 1), ("log p(ŷ|x), nats", 4), ("tokens", 5)), breaks=breaks[1:])
 
 
 def _steps_note(report: Report) -> str:
@@ -216,7 +216,7 @@ def _figure(report: Report, name: str, path: Path) -> Iterator[Block]:
     title, caption = _CAPTIONS[name]
     if name != "landscape" or not report.landscape:
         apart = _timing_differences(report) if name in ("tradeoff", "latency") else ""
-        yield Picture(path, title, caption + (f" Timed apart: {apart}." if apart else ""))
+        yield Figure(path, title, caption + (f" Timed apart: {apart}." if apart else ""))
         return
     landscape = report.landscape.landscape
     title, caption = (text.format(method=landscape.method) for text in (title, caption))
@@ -224,18 +224,18 @@ def _figure(report: Report, name: str, path: Path) -> Iterator[Block]:
         caption += f" The sentence is the first short one that the {landscape.method} puts right, where there is one."
     if any(len({piece for row in panel.decoded for piece in row}) > 1 for panel in landscape.panels):
         caption += " Tints are regions that decode to different pieces."
-    yield Picture(path, title, caption)
+    yield Figure(path, title, caption)
     lines = [("source", landscape.source), ("reference", landscape.reference), *landscape.translations.items()]
-    yield Passage([(name, [Span(text)]) for name, text in lines])
+    yield DefinitionList([(name, [Span(text)]) for name, text in lines])
 
 
 def _timing_differences(report: Report) -> str:
     """How the conditions of the timing differ from the rest of the report, if they do."""
-    speed = report.speed
+    timings = report.timings
     differences = [
         "other models" if report.other_timed_models else "",
-        "other texts" if speed.signature.conditions.text_hash != report.conditions.text_hash else "",
-        f"length bias {speed.length_bias:+.0%}" if speed.length_bias != report.settings.length_bias else "",
+        "other texts" if timings.signature.conditions.text_hash != report.conditions.text_hash else "",
+        f"length bias {timings.length_bias:+.0%}" if timings.length_bias != report.settings.length_bias else "",
     ]
     return ", ".join(filter(None, differences))
 
@@ -262,7 +262,7 @@ def _conditions(report: Report) -> Iterator[Block]:
         ["machine", f"{machine.device}, {machine.dtype}"],
         ["versions", ", ".join(f"{name} {version}" for name, version in machine.versions.items())],
     ]
-    yield Grid(("", ""), rows, words=True)
+    yield Table(("", ""), rows, words=True)
     again = "" if report.provenance else "; running the command again measures only what has changed"
     yield Paragraph(
         "All systems are timed in one process and take turns. Repetitions are removed from what is read, and "

@@ -34,7 +34,7 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Table:
     """A table: the first column is text, the others are numbers."""
 
     columns: Sequence[str]
@@ -48,7 +48,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Figure:
     svg: Path
     title: str
     caption: str
@@ -63,13 +63,13 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Passage:
+class DefinitionList:
     """Lines of text, each with a label."""
 
     lines: Sequence[tuple[str, Sequence[Span]]]
 
 
-Block = Heading | Paragraph | Code | Grid | Picture | Passage
+Block = Heading | Paragraph | Code | Table | Figure | DefinitionList
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -133,35 +133,35 @@ def _html(block: Block) -> str:
             return f"<p>{_inline(text)}</p>"
         case Code(text):
             return f"<pre><code>{html.escape(text)}</code></pre>"
-        case Grid():
+        case Table():
             return _html_table(block)
-        case Picture(path, title, caption):
+        case Figure(path, title, caption):
             return (
                 f'<figure role="group" aria-label="{html.escape(title)}">{_svg(path)}'
                 f"<figcaption><strong>{_inline(title)}.</strong> {_inline(caption)}</figcaption></figure>"
             )
-        case Passage(lines):
+        case DefinitionList(lines):
             return (
                 "<dl>" + "".join(f"<dt>{_inline(name)}</dt><dd>{_spans(spans)}</dd>" for name, spans in lines) + "</dl>"
             )
 
 
-def _html_table(grid: Grid) -> str:
-    edges = _edges(grid)
+def _html_table(table: Table) -> str:
+    edges = _edges(table)
     head = ""
-    if grid.groups:
+    if table.groups:
         cells, column = [], 0
-        for name, width in grid.groups:
+        for name, width in table.groups:
             edge = " edge" if column in edges else ""
             cells.append(f'<th class="group{edge}" colspan="{width}">{_inline(name)}</th>')
             column += width
         head = f"<tr>{''.join(cells)}</tr>"
-    head += _row(grid.columns, "th", edges)
+    head += _row(table.columns, "th", edges)
     rows = "".join(
-        _row(row, "td", edges, ' class="break"' if number in grid.breaks else "")
-        for number, row in enumerate(grid.rows)
+        _row(row, "td", edges, ' class="break"' if number in table.breaks else "")
+        for number, row in enumerate(table.rows)
     )
-    words = ' class="words"' if grid.words else ""
+    words = ' class="words"' if table.words else ""
     return f'<div class="scroll"><table{words}><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
 
@@ -172,9 +172,9 @@ def _row(cells: Sequence[str], tag: str, edges: set[int], attributes: str = "") 
     return f"<tr{attributes}>{''.join(written)}</tr>"
 
 
-def _edges(grid: Grid) -> set[int]:
+def _edges(table: Table) -> set[int]:
     """The columns in which a group begins, except for the first."""
-    starts = itertools.accumulate(width for _, width in grid.groups[:-1])
+    starts = itertools.accumulate(width for _, width in table.groups[:-1])
     return set(starts)
 
 
@@ -210,19 +210,19 @@ def _markdown(block: Block, folder: Path) -> str:
             return _wrapped(text)
         case Code(text):
             return "\n".join(f"    {line}" for line in text.splitlines())
-        case Grid():
+        case Table():
             return _markdown_table(block)
-        case Picture(path, title, caption):
+        case Figure(path, title, caption):
             return f"![{title}]({path.relative_to(folder).as_posix()})\n\n{_wrapped(f'**{title}.** {caption}')}"
-        case Passage(lines):
+        case DefinitionList(lines):
             return "\n".join(f"- {name}: {' '.join(map(_markdown_span, spans))}" for name, spans in lines)
 
 
-def _markdown_table(grid: Grid) -> str:
+def _markdown_table(table: Table) -> str:
     """Groups become part of the columns' names."""
-    above = [name for name, width in grid.groups for _ in range(width)] or [""] * len(grid.columns)
-    names = [f"{group}: {name}" if group and name else name for group, name in zip(above, grid.columns, strict=True)]
-    lines = [names, ["---", *(["---" if grid.words else "---:"] * (len(names) - 1))], *grid.rows]
+    above = [name for name, width in table.groups for _ in range(width)] or [""] * len(table.columns)
+    names = [f"{group}: {name}" if group and name else name for group, name in zip(above, table.columns, strict=True)]
+    lines = [names, ["---", *(["---" if table.words else "---:"] * (len(names) - 1))], *table.rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 

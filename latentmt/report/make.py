@@ -100,7 +100,7 @@ def make_report(
     require_matplotlib()
     if example and not plane:
         raise UserError("--example is for the model with two latent entries: name that with --plane")
-    speed = read_report(times).speed if times else None
+    timings = read_report(times).timings if times else None
     texts = subject.texts()
     translator = Translator.load(subject.folder, device, threads)
     report = measure_report(
@@ -112,7 +112,7 @@ def make_report(
         training=training_curves(subject.folder),
         command=command,
         landscape_model=LandscapeModel(Translator.load(plane, device), example) if plane else None,
-        speed=speed,
+        timings=timings,
     )
     write_atomically(out / "report.json", json.dumps(to_tree(report), indent=1, ensure_ascii=False) + "\n")
     return write_report(out)
@@ -170,11 +170,11 @@ def _drawn(report: Report, folder: Path) -> Iterator[tuple[str, Path]]:
     from latentmt.plots.training import draw_training
 
     drawings: dict[str, tuple[object, Callable[[Report], Any]]] = {
-        "tradeoff": (report.speed, draw_tradeoff),
+        "tradeoff": (report.timings, draw_tradeoff),
         "likelihood": (report.likelihood, draw_likelihood),
         "tokens": (report.tokens, draw_tokens),
         "landscape": (report.landscape, draw_landscape),
-        "latency": (report.speed, draw_latency),
+        "latency": (report.timings, draw_latency),
         "training": (report.training, draw_training),
     }
     for name, (data, draw) in drawings.items():

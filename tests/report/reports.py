@@ -14,8 +14,8 @@ from latentmt.measure.report import (
     Report,
     Settings,
     Signature,
-    Speed,
     SystemTime,
+    Timings,
 )
 from latentmt.measure.timing import summary
 
@@ -26,9 +26,9 @@ def make_signature(**models: str) -> Signature:
     return Signature(CONDITIONS, models, {})
 
 
-def make_speed(means: Mapping[str, float], model: str = "this") -> Speed:
+def make_timings(means: Mapping[str, float], model: str = "this") -> Timings:
     times = [SystemTime(row, "eager", summary([mean], [1], [1.0]), None) for row, mean in means.items()]
-    return Speed(make_signature(latent=model), 1, 1, 1, 0.0, times)
+    return Timings(make_signature(latent=model), 1, 1, 1, 0.0, times)
 
 
 def make_orderings(*orderings: Ordering) -> Orderings:
@@ -53,7 +53,7 @@ def make_report(**sections: Any) -> Report:
         "orderings": make_orderings(),
         "tokens": {},
         "likelihood": {},
-        "speed": make_speed({}),
+        "timings": make_timings({}),
         "landscape": None,
         "samples": None,
         "training": {},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from reports import make_ordering, make_orderings, make_report, make_signature, make_speed
+from reports import make_ordering, make_orderings, make_report, make_signature, make_timings
 
 from latentmt.measure.likelihood import Likelihood
 from latentmt.measure.report import LikelihoodCurve, Report, TokenCurve
@@ -70,14 +70,14 @@ def test_fewer_repetitions(score: int, delta: int, expected: str) -> None:
 @pytest.mark.parametrize(("score", "expected"), [(0.4, "at most half"), (0.9, "more than half"), (-0.1, None)])
 def test_the_cost_of_a_step(score: float, expected: str | None) -> None:
     means = {"score-1": 5.0, "score-4": 5.0 + 3 * score, "delta-1": 6.0, "delta-4": 9.0}
-    rows = {row[0]: row[-1] for row in claims(make_report(speed=make_speed(means)))}
+    rows = {row[0]: row[-1] for row in claims(make_report(timings=make_timings(means)))}
     assert rows.get("what a score step costs, in delta steps") == expected
 
 
 @pytest.mark.parametrize(("model", "expected"), [("this", "10× eager"), ("that", "10× eager, of other models")])
 def test_times_of_other_models_are_labelled(model: str, expected: str) -> None:
-    timed = make_speed({"AR b=4": 50.0, "score-1": 5.0}, model)
-    rows = {row[0]: row[2] for row in claims(make_report(speed=timed))}
+    timed = make_timings({"AR b=4": 50.0, "score-1": 5.0}, model)
+    rows = {row[0]: row[2] for row in claims(make_report(timings=timed))}
     assert rows["speed-up of score-1 over AR b=4"] == expected
 
 
@@ -85,7 +85,7 @@ def test_what_the_paper_does_not_claim_is_left_out() -> None:
     report = make_report(
         orderings=make_orderings(make_ordering("curl-1", "L=0", 0.4, 2.0, 0.01)),
         likelihood={"curl": curve(1.0, 50.0)},
-        speed=make_speed({"AR b=4": 50.0, "curl-1": 5.0}),
+        timings=make_timings({"AR b=4": 50.0, "curl-1": 5.0}),
     )
     assert list(claims(report)) == []
     (row,) = orderings_table(report).rows

@@ -74,9 +74,9 @@ def test_a_method_that_the_paper_does_not_have(unknown: Path) -> None:
 def test_numbers_of_steps_that_the_paper_does_not_have(unknown: Path) -> None:
     report = read_report(unknown)
     systems = {row.replace("-2", "-3"): system for row, system in report.systems.items()}
-    times = [replace(time, row=time.row.replace("-2", "-3")) for time in report.speed.times]
+    times = [replace(time, row=time.row.replace("-2", "-3")) for time in report.timings.times]
     orderings = replace(report.orderings, orderings=[])
-    report = replace(report, systems=systems, speed=replace(report.speed, times=times), orderings=orderings)
+    report = replace(report, systems=systems, timings=replace(report.timings, times=times), orderings=orderings)
     rows = {row[0]: row for row in table_one(report).rows}
     assert rows["score-3"][-4:] == ["–"] * 4
     text = written(report, unknown)

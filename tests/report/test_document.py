@@ -11,12 +11,12 @@ import pytest
 from latentmt.report.document import (
     Block,
     Code,
-    Grid,
+    DefinitionList,
+    Figure,
     Heading,
     Paragraph,
-    Passage,
-    Picture,
     Span,
+    Table,
     as_ratio,
     signed,
     write_html,
@@ -50,14 +50,14 @@ def blocks(tmp_path: Path) -> list[Block]:
         Heading("A < B", 1),
         Paragraph("Some `code<x>` and **bold** & more."),
         Code("latentmt <x>\n  --y"),
-        Grid(
+        Table(
             ("", "a", "b", "c"),
             [["x", "1", "2", "`p|q`"], ["y", "3", "4", "<5>"]],
             (("", 1), ("here", 2), ("p", 1)),
             [1],
         ),
-        Picture(tmp_path / "figures" / "one.svg", "Figure 1", "What it shows."),
-        Passage(
+        Figure(tmp_path / "figures" / "one.svg", "Figure 1", "What it shows."),
+        DefinitionList(
             [("sampled", [Span("a*b <i>"), Span("old", "removed"), Span("far", "moved 1"), Span("off", "moved 6")])]
         ),
     ]

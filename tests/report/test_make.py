@@ -24,7 +24,7 @@ from latentmt.measure.collect import training_curves
 from latentmt.measure.evaluate import EvalSet
 from latentmt.measure.paper import ROWS
 from latentmt.measure.quality import measure
-from latentmt.measure.report import Report, Settings, Speed
+from latentmt.measure.report import Report, Settings, Timings
 from latentmt.options import DecodingOptions
 from latentmt.report.make import find_subject, is_report, read_report, write_report
 from latentmt.train.report import Reporter
@@ -108,8 +108,8 @@ def test_the_numbers_are_those_of_the_translator(work: Path, report: Report) -> 
         assert list(curves) == ["delta", "energy", "score"]
         for curve in curves.values():
             assert [point.steps for point in curve.points] == [0, 1, 2, 4, 8]
-    assert {time.row for time in report.speed.times} == set(ROWS)
-    assert report.speed.texts == 3
+    assert {time.row for time in report.timings.times} == set(ROWS)
+    assert report.timings.texts == 3
     assert set(report.models) == {"latent", "score", "energy", "teacher"}
     assert report.styles["score"].color == "#009E73"
 
@@ -134,25 +134,25 @@ def test_nothing_is_measured_twice(
     assert isinstance(changed.exception, TypeError)  # other sentences: all of it
 
 
-def elsewhere(speed: Speed) -> Speed:
+def elsewhere(timings: Timings) -> Timings:
     """The same times as if they were measured with another model and text on another machine."""
-    conditions, first = speed.signature.conditions, speed.times[0]
+    conditions, first = timings.signature.conditions, timings.times[0]
     machine = replace(conditions.machine, device="a fast one")
     signature = replace(
-        speed.signature,
+        timings.signature,
         conditions=replace(conditions, text_hash="other", machine=machine),
-        models=speed.signature.models | {"latent": "another"},
-        settings=speed.signature.settings | {"timed": 7},
+        models=timings.signature.models | {"latent": "another"},
+        settings=timings.signature.settings | {"timed": 7},
     )
     slower = replace(first, text=replace(first.text, mean=1234.5))
-    return replace(speed, signature=signature, length_bias=0.25, times=[slower, *speed.times[1:]])
+    return replace(timings, signature=signature, length_bias=0.25, times=[slower, *timings.times[1:]])
 
 
 def test_times_can_be_those_of_another_report(
     work: Path, out: Path, report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timed, here = tmp_path / "timed", tmp_path / "out"
-    write(replace(report, speed=elsewhere(report.speed)), timed)
+    write(replace(report, timings=elsewhere(report.timings)), timed)
     monkeypatch.setattr(collect, "measure_speed", None)
     shutil.copytree(out / "measured", here / "measured")  # all else was measured before
     sizes = SIZES[2:]  # without --timed
@@ -185,14 +185,14 @@ def test_times_of_systems_that_a_model_does_not_have_are_left_out(
     files = ("--src", work / "test.de", "--ref", work / "test.en")
     result = run("report", few, *files, *SIZES[2:], "--times", tmp_path)
     assert result.exit_code == 0, result.output
-    times = read_report(few / "report").speed.times
+    times = read_report(few / "report").timings.times
     assert {time.row for time in times} == {row for row in ROWS if not row.startswith(("AR", "energy"))}
-    write(replace(report, speed=replace(report.speed, times=[])), tmp_path)
+    write(replace(report, timings=replace(report.timings, times=[])), tmp_path)
     assert "timed nothing" in str(run("report", few, *files, *SIZES[2:], "--times", tmp_path).exception)
-    (tmp_path / "report.json").write_text(json.dumps({**to_tree(report), "speed": None}))
+    (tmp_path / "report.json").write_text(json.dumps({**to_tree(report), "timings": None}))
     refused = run("report", few, *files, *SIZES[2:], "--times", tmp_path).exception
     assert isinstance(refused, UserError)
-    assert "report.json: speed: " in str(refused)
+    assert "report.json: timings: " in str(refused)
 
 
 def test_the_pages_are_self_contained_and_complete(out: Path, report: Report) -> None:

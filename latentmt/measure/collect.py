@@ -132,7 +132,10 @@ def _thinned(entries: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, 
     """The numbers of the entries of a kind: a limited number of entries, evenly spread, the last among them."""
     chosen = [entry for entry in entries if entry["kind"] == kind]
     step = max(1, -(-len(chosen) // _CURVE_POINTS))
-    return [{key: float(value) for key, value in entry.items() if key != "kind"} for entry in chosen[::-step][::-1]]
+    return [
+        {key: float(value) for key, value in entry.items() if isinstance(value, int | float)}
+        for entry in chosen[::-step][::-1]
+    ]
 
 
 def _table_options(translator: Translator, settings: Settings) -> list[DecodingOptions]:

@@ -116,6 +116,14 @@ def test_several_candidates_add_a_search_for_each_method(translator: Translator)
     assert search == DecodingOptions(method="score", steps=1, seed=3, length_bias=0.1, **SEARCH)
 
 
+def test_the_models_default_options_are_measured_with_the_shared_ones(translator: Translator) -> None:
+    default = DecodingOptions(method="delta", steps=3, length_bias=0.1)
+    model = Translator(translator.tokenizer, translator.rules, latent=translator.latent, own=default)
+    assert names(model) == ["L=0", "delta-1", "delta-4", "delta-3 length +10%"]
+    assert names(model, verbatim=False)[-1] == "delta-3 length +10% raw"
+    assert names(model, methods=["delta"]) == ["delta-1", "delta-4"]
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -142,12 +150,12 @@ def test_reranking_needs_the_teacher_it_names(translator: Translator) -> None:
 
 def test_results_carry_their_signature(translator: Translator, texts: EvalSet, work: Path) -> None:
     sweep = make_sweep(seed=2, oracle=True, **SEARCH)
-    tree = evaluate(translator, texts, sweep).to_dict()
-    results = tree["results"]
-    ways = {str(options): options for options in sweep_options(translator, sweep)}
-    assert set(results) == {*ways, "delta-1 2×2 by oracle", "score-1 2×2 by oracle"}
+    written = evaluate(translator, texts, sweep).to_dict()
+    results = written["results"]
+    by_name = {str(options): options for options in sweep_options(translator, sweep)}
+    assert set(results) == {*by_name, "delta-1 2×2 by oracle", "score-1 2×2 by oracle"}
     files = [work / name for name in ("test.de", "test.british.en", "test.american.en")]
-    for name, options in ways.items():
+    for name, options in by_name.items():
         done = translator.translations(texts.sources, options)
         quality = measure([one.text for one in done], [one.ids for one in done], texts.references)
         assert results[name] == asdict(quality) | {
@@ -167,8 +175,8 @@ def test_results_carry_their_signature(translator: Translator, texts: EvalSet, w
     oracle = results["score-1 2×2 by oracle"]
     assert oracle["options"] == results["score-1 2×2 by decoder"]["options"]
     assert oracle["oracle"].startswith("nrefs:2|case:mixed|eff:yes|tok:13a|")
-    assert tree["comparisons"] == []
-    assert json.loads(json.dumps(tree)) == tree
+    assert written["comparisons"] == []
+    assert json.loads(json.dumps(written)) == written
 
 
 def test_the_table_and_the_json(translator: Translator, texts: EvalSet, tmp_path: Path) -> None:
@@ -357,16 +365,16 @@ def test_evaluate_on_the_command_line(work: Path, tmp_path: Path) -> None:
         work / "test.american.en",
     )
     assert result.exit_code == 0, result.output
-    tree = json.loads(result.stdout.splitlines()[-1])
-    assert json.loads(path.read_text()) == tree
+    written = json.loads(result.stdout.splitlines()[-1])
+    assert json.loads(path.read_text()) == written
     names = ("delta-2", "delta-1", "delta-2 2×2 by teacher", "delta-2 2×2 by oracle", "L=0")
-    assert list(tree["results"]) == [f"{name} length +10%" for name in names]
-    searched = tree["results"]["delta-2 2×2 by teacher length +10%"]
+    assert list(written["results"]) == [f"{name} length +10%" for name in names]
+    searched = written["results"]["delta-2 2×2 by teacher length +10%"]
     assert searched["options"] | {"seed": 5, "length_bias": 0.1, "lengths": 2, "samples": 2} == searched["options"]
     assert searched["bleu"]["signature"].startswith("nrefs:2|")
     assert set(searched["models"]) == {"latent", "teacher"}
     assert len(searched["files"]) == 3
-    assert tree["comparisons"][0]["of"] == "delta-2 length +10%"
+    assert written["comparisons"][0]["of"] == "delta-2 length +10%"
 
 
 def test_evaluate_with_default_options(work: Path) -> None:

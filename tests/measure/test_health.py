@@ -239,16 +239,16 @@ GOOD = [
 
 
 @pytest.mark.parametrize(
-    ("checks", "well"),
+    ("checks", "healthy"),
     [(GOOD, True), ([], True), ([*GOOD, Check("too little", 0.499, low=0.5)], False)],
 )
-def test_a_table_then_a_line_of_json(checks: list[Check], well: bool) -> None:
+def test_a_table_then_a_line_of_json(checks: list[Check], healthy: bool) -> None:
     shown = io.StringIO()
-    assert show_health(checks, Console(file=shown, width=60)) is well
+    assert show_health(checks, Console(file=shown, width=60)) is healthy
     *table, last = shown.getvalue().splitlines()
-    tree = json.loads(last)
-    assert tree["healthy"] is well
-    assert tree["checks"] == [{"name": c.name, "value": c.value, "ok": c.ok} for c in checks]
+    written = json.loads(last)
+    assert written["healthy"] is healthy
+    assert written["checks"] == [{"name": c.name, "value": c.value, "ok": c.ok} for c in checks]
     cells = {row[0]: row[1:] for row in ([cell.strip() for cell in line.split("│")[1:-1]] for line in table) if row}
     verdicts = {
         "as much as it should be": ["0.500", "≥ 0.5", "ok"],
@@ -294,9 +294,9 @@ def test_health_of_an_unhealthy_model_exits_1(untrained: Path) -> None:
     assert json.loads((untrained / "health.json").read_text()) == json.loads(done.stdout.splitlines()[-1])
     for shown in ("Health of the latent model", KL, RECONSTRUCTED, LENGTH, "BLEU, delta-1, above L=0", "≥ 0.9", "NO"):
         assert shown in done.stdout
-    tree = json.loads(done.stdout.splitlines()[-1])
-    assert tree["healthy"] is False
-    assert len(tree["checks"]) == 5
+    written = json.loads(done.stdout.splitlines()[-1])
+    assert written["healthy"] is False
+    assert len(written["checks"]) == 5
 
 
 def test_health_of_a_distilled_model_needs_its_teacher(untrained: Path) -> None:

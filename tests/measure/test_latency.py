@@ -220,23 +220,23 @@ def test_every_system_is_measured(model: Path, tmp_path: Path) -> None:
     )
     source = read_source(translator, model / "source.de", 4)
     before = translator.engine
-    report = measure_speed(translator, source, all_options, [1, 2])
+    benchmark = measure_speed(translator, source, all_options, [1, 2])
     assert translator.engine is before
     shown = io.StringIO()
-    show_speed(report, Console(file=shown, width=110), tmp_path / "speed.json")
+    show_speed(benchmark, Console(file=shown, width=110), tmp_path / "speed.json")
     *text, last = shown.getvalue().splitlines()
-    tree = json.loads(last)
-    assert tree == json.loads((tmp_path / "speed.json").read_text()) == asdict(report)
+    written = json.loads(last)
+    assert written == json.loads((tmp_path / "speed.json").read_text()) == asdict(benchmark)
 
     names = ["L=0", "delta-1", "delta-2", "delta-1 2×2 by teacher", "score-1", "score-2", "score-1 2×2 by teacher"]
     names += ["teacher beam 1", "teacher beam 4", "delta-1 2×2 by decoder", "score-1 2×2 by decoder"]
-    assert [speed["name"] for speed in tree["results"]] == names
-    assert (tree["texts"], tree["sentences"], tree["baseline"]) == (4, 5, "teacher beam 4")
-    assert (tree["dtype"], tree["threads"]) == ("float32", 1)
-    assert tree["versions"] == {"latentmt": latentmt.__version__, "torch": torch.__version__}
-    assert tree["device"].startswith("cpu (")
-    assert tree["models"] == translator.fingerprints
-    for speed in tree["results"]:
+    assert [speed["name"] for speed in written["results"]] == names
+    assert (written["texts"], written["sentences"], written["baseline"]) == (4, 5, "teacher beam 4")
+    assert (written["dtype"], written["threads"]) == ("float32", 1)
+    assert written["versions"] == {"latentmt": latentmt.__version__, "torch": torch.__version__}
+    assert written["device"].startswith("cpu (")
+    assert written["models"] == translator.fingerprints
+    for speed in written["results"]:
         assert set(speed["options"]) == {field.name for field in fields(DecodingOptions)}
         assert speed["form"] == "eager"
         assert (speed["text"]["count"], speed["model"]["count"]) == (4, 3)
@@ -245,7 +245,7 @@ def test_every_system_is_measured(model: Path, tmp_path: Path) -> None:
             assert min(timing["mean"], timing["speedup"], *timing["p50_by_tokens"].values()) > 0
         assert [rate["batch"] for rate in speed["rates"]] == [1, 2]
         assert all(rate["sentences_per_second"] > 0 for rate in speed["rates"])
-    assert [one["teacher"] for one in tree["crossovers"]] == ["teacher beam 1", "teacher beam 4"]
+    assert [one["teacher"] for one in written["crossovers"]] == ["teacher beam 1", "teacher beam 4"]
     titles = ["Text to text, ms", "Ids to ids, ms", "Text to text, p50 in ms by source tokens", "Sentences a second"]
     assert all(any(line.startswith(title) for line in text) for title in titles)
     assert sum("overtakes score-1" in line for line in text) == 2
@@ -253,11 +253,11 @@ def test_every_system_is_measured(model: Path, tmp_path: Path) -> None:
 
 def test_systems_take_turns_on_the_same_sentences(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every system gets the same work, and no two of them share an engine."""
-    translator, asked = Translator.load(model), []
+    translator, calls = Translator.load(model), []
     best = Engine.best
 
     def noted(engine: Engine, sentences: Any, options: DecodingOptions, *more: Any) -> Any:
-        asked.append((id(engine), str(options), [len(sentence) for sentence in sentences]))
+        calls.append((id(engine), str(options), [len(sentence) for sentence in sentences]))
         return best(engine, sentences, options, *more)
 
     monkeypatch.setattr(Engine, "best", noted)
@@ -265,14 +265,14 @@ def test_systems_take_turns_on_the_same_sentences(model: Path, monkeypatch: pyte
     source = read_source(translator, model / "source.de", 4)
     all_options = benchmark_options(translator, Sweep(methods=["prior", "teacher"]), [])
     measure_speed(translator, source, all_options, [2])
-    each = [[lengths for _, name, lengths in asked if name == str(options)] for options in all_options]
+    each = [[lengths for _, name, lengths in calls if name == str(options)] for options in all_options]
     assert each[0] == each[1] == each[2]
     assert (
-        len({(engine, name) for engine, name, _ in asked})
-        == len({engine for engine, _, _ in asked})
+        len({(engine, name) for engine, name, _ in calls})
+        == len({engine for engine, _, _ in calls})
         == len(all_options)
     )
-    order = [name for _, name, _ in asked]
+    order = [name for _, name, _ in calls]
     turns = [name for name, before in zip(order, [None, *order[:-1]], strict=True) if name != before]
     first, second, third = map(str, all_options)
     warming = batches = [first, second, third]
@@ -286,12 +286,12 @@ def test_graphed_and_eager_forms_are_measured(model: Path) -> None:
     translator.engine = Engine(translator.engine.networks, graphed=True)
     source = read_source(translator, model / "source.de", 2)
     all_options = benchmark_options(translator, Sweep(methods=["score", "teacher"], steps=[1]), [])
-    report = measure_speed(translator, source, all_options, [1])
+    benchmark = measure_speed(translator, source, all_options, [1])
     names = ["score-1", "teacher beam 1", "teacher beam 4"]
-    assert [one.name for one in report.results] == [*names, *(f"{name}, graphed" for name in names)]
-    assert [one.form for one in report.results] == ["eager"] * 3 + ["graphed"] * 3
-    assert [one.text.speedup for one in report.results if one.options == all_options[2]] == [1.0, 1.0]
-    assert [(one.teacher, one.against) for one in report.crossovers][2] == (
+    assert [one.name for one in benchmark.results] == [*names, *(f"{name}, graphed" for name in names)]
+    assert [one.form for one in benchmark.results] == ["eager"] * 3 + ["graphed"] * 3
+    assert [one.text.speedup for one in benchmark.results if one.options == all_options[2]] == [1.0, 1.0]
+    assert [(one.teacher, one.against) for one in benchmark.crossovers][2] == (
         "teacher beam 1, graphed",
         "score-1, graphed",
     )
@@ -301,11 +301,11 @@ def test_no_text_of_a_single_sentence(model: Path, tmp_path: Path) -> None:
     (tmp_path / "several.de").write_text("Ein Satz. Noch ein Satz.\n")
     translator = Translator.load(model)
     source = read_source(translator, tmp_path / "several.de", 9)
-    report = measure_speed(translator, source, [DecodingOptions("prior", 0)], [1])
-    assert report.results[0].model is None
-    assert (report.baseline, report.results[0].text.speedup, report.crossovers) == ("L=0", 1.0, [])
+    benchmark = measure_speed(translator, source, [DecodingOptions("prior", 0)], [1])
+    assert benchmark.results[0].model is None
+    assert (benchmark.baseline, benchmark.results[0].text.speedup, benchmark.crossovers) == ("L=0", 1.0, [])
     shown = io.StringIO()
-    show_speed(report, Console(file=shown, width=110))
+    show_speed(benchmark, Console(file=shown, width=110))
     assert "Ids to ids" not in shown.getvalue()
 
 
@@ -318,9 +318,9 @@ def test_bench_on_the_command_line(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "speed.json"
     result = bench(model, "--sentences", 2, "--method", "score", "--steps", 1, "--batches", "1,2", "--json", out)
     assert result.exit_code == 0, result.output
-    tree = json.loads(result.stdout.splitlines()[-1])
-    assert tree == json.loads(out.read_text())
-    assert [(speed["name"], speed["text"]["count"]) for speed in tree["results"]] == [("score-1", 2)]
+    written = json.loads(result.stdout.splitlines()[-1])
+    assert written == json.loads(out.read_text())
+    assert [(speed["name"], speed["text"]["count"]) for speed in written["results"]] == [("score-1", 2)]
 
 
 @pytest.mark.parametrize(

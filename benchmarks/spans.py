@@ -16,11 +16,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from latentmt.data.spans import find_spans
 from latentmt.data.text import all_text, read_lines
-from latentmt.measure.machine import machine
+from latentmt.measure.machine import Machine
 from latentmt.translator import Translator
 
 TEMPLATES = """Besuchen Sie {} für weitere Informationen.
@@ -120,7 +121,7 @@ def main() -> None:
                     "seed": options.seed,
                     "options": str(translator.options()),
                     "models": translator.fingerprints,
-                    **machine(translator),
+                    **asdict(Machine.from_translator(translator)),
                     **found,
                 },
                 indent=2,

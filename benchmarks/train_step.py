@@ -27,9 +27,9 @@ from latentmt.data.batches import PackedBatches
 from latentmt.data.corpus import Corpus
 from latentmt.data.pack import pack
 from latentmt.data.tokens import Pairs
+from latentmt.engines.torch_engine import device_name
 from latentmt.fields.learned import DisplacementConfig, FieldConfig
 from latentmt.fields.registry import field_network, learned_field
-from latentmt.measure.machine import device_name
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.task import Task

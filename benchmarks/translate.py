@@ -14,7 +14,7 @@ import argparse
 import itertools
 import json
 import time
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import torch
@@ -24,8 +24,8 @@ from latentmt.display import output
 from latentmt.engines.torch_engine import TorchEngine
 from latentmt.infer import engine
 from latentmt.infer.postprocess import PieceTable
-from latentmt.measure.latency import Source, measure_speed, read_source, show_speed
-from latentmt.measure.machine import machine
+from latentmt.measure.latency import SourceSet, measure_speed, read_source, show_speed
+from latentmt.measure.machine import Machine
 from latentmt.options import DecodingOptions
 from latentmt.train.ranks import pick_device
 from latentmt.translator import Translator
@@ -99,7 +99,7 @@ def main() -> None:
     if not arguments.batch_tokens:
         low, high = arguments.tokens
         texts = [text for text in source.texts if len(text.sentences) == 1 and low <= text.tokens <= high]
-        timed = Source(texts[: arguments.sentences], source.files)
+        timed = SourceSet(texts[: arguments.sentences], source.files)
         show_speed(measure_speed(translator, timed, WAYS, [], arguments.compiled), output())
         return
     found = []
@@ -109,7 +109,7 @@ def main() -> None:
         first, later = rates(translator, sentences, options)
         found.append({"way": str(options), "batch_tokens": tokens, "first": first, "later": later})
         print(f"{options!s:<26} {tokens:6} tokens together: {first:8,.0f} sentences/s, later {later:8,.0f}", flush=True)
-    print(json.dumps(machine(translator) | {"sentences": len(sentences), "results": found}))
+    print(json.dumps(asdict(Machine.from_translator(translator)) | {"sentences": len(sentences), "results": found}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a corpus or a model is, shown to a person; every file is compared with its hash first."""
+"""Shows what a corpus or a model contains; every file is compared with its hash first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PACKING_SEED = 0  # which pairs share a row changes no number shown here
 
 
 def show(path: Path, console: Console) -> None:
-    """Print what there is at `path`: a corpus, a bundle, a folder of bundles, or the name of an installed model."""
+    """Describe a corpus, a bundle, a folder of bundles, or an installed model by its name."""
     if (path / "format.json").exists():
         _show_bundle(load_bundle(path), console)
     elif (path / "manifest.json").exists():
@@ -36,7 +36,7 @@ def show(path: Path, console: Console) -> None:
 
 
 def show_models(console: Console) -> None:
-    """Print what is installed."""
+    """Print the installed models."""
     rows = []
     for name, folder in installed().items():
         bundles = {kind: load_bundle(folder / kind) for kind in kinds_in(folder)}
@@ -56,8 +56,8 @@ def _show_bundle(bundle: LoadedBundle, console: Console) -> None:
     )
     if about.latent:
         console.print(f"belongs to the latent model {about.latent[:12]}")
-    parts = [*about.parameters.items(), ("all", sum(about.parameters.values()))]
-    console.print(table("Parameters", ["part", "parameters"], parts))
+    counts = [*about.parameters.items(), ("all", sum(about.parameters.values()))]
+    console.print(table("Parameters", ["part", "parameters"], counts))
     console.print(table("Facts", ["", "value"], [(name, str(value)) for name, value in about.facts.items()]))
     console.print(table("Files", ["file", "bytes"], [(name, facts.bytes) for name, facts in about.files.items()]))
 
@@ -78,10 +78,10 @@ def _show_corpus(corpus: Corpus, console: Console) -> None:
     console.print(table("Lengths in tokens (train)", ["up to", "source", "target", ""], _histogram(train)))
     packing = pack(train.source.lengths, train.target.lengths, manifest.row_width, _PACKING_SEED)
     real = int(train.source.lengths[packing.pairs].sum() + train.target.lengths[packing.pairs].sum())
-    places = 2 * manifest.row_width * len(packing)
+    positions = 2 * manifest.row_width * len(packing)
     console.print(
         f"packing: {len(packing.pairs):,} pairs in {len(packing):,} rows of {manifest.row_width} + "
-        f"{manifest.row_width} tokens, efficiency {real / places:.3f}"
+        f"{manifest.row_width} tokens, efficiency {real / positions:.3f}"
     )
     for index in np.linspace(0, len(train) - 1, min(3, len(train))).astype(int):
         for side, sentences in (("source", train.source), ("target", train.target)):
@@ -105,6 +105,6 @@ def _histogram(split: Split) -> Iterator[tuple[int, int, int, str]]:
     width = -(-longest // 8)
     edges = np.arange(0, longest + width, width)
     counts = [np.histogram(side, bins=edges + 0.5)[0] for side in (source, target)]
-    most = max(1, max(int(count.max()) for count in counts))
+    tallest = max(1, max(int(count.max()) for count in counts))
     for edge, of_source, of_target in zip(edges[1:], *counts, strict=True):
-        yield int(edge), int(of_source), int(of_target), "█" * round(20 * int(of_target) / most)
+        yield int(edge), int(of_source), int(of_target), "█" * round(20 * int(of_target) / tallest)

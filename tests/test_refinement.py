@@ -1,4 +1,4 @@
-"""What a person sees of a refinement: every step, and what it changed."""
+"""Refinement on a terminal and as JSON: every step, and what it changed."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import EOS, Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.options import DecodingOptions
-from latentmt.refinement import CHANGED, SHOWN, show_trace, trace_tree
+from latentmt.refinement import CHANGED, MAX_CANDIDATES, show_trace, trace_to_dict
 from latentmt.results import Candidate, SentenceTrace, Step
 from latentmt.translator import Translator
 
@@ -81,13 +81,13 @@ def test_candidates_are_ranked_and_shown_once(translator: Translator) -> None:
     trace = trace_of(translator.tokenizer, TEXTS[2:3], scores)
     lines = shown(translator, trace).splitlines()[3:-1]
     assert lines[:2] == ["-0.250          the small one", "-0.500          a small sentence is here"]
-    assert len(lines) == SHOWN
+    assert len(lines) == MAX_CANDIDATES
 
 
-def test_programs_get_everything(translator: Translator) -> None:
+def test_json_has_every_step(translator: Translator) -> None:
     text = "ein kleiner Satz. hier"
     options = translator.options(method="delta", steps=2)
-    tree = json.loads(json.dumps(trace_tree(translator, text, options, translator.traces(text, options))))
+    tree = json.loads(json.dumps(trace_to_dict(translator, text, options, translator.traces(text, options))))
     assert tree["source"] == text
     assert tree["options"] == "delta-2"
     for sentence in tree["sentences"]:

@@ -12,7 +12,7 @@ from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
 from latentmt.fields.learned import FieldConfig
-from latentmt.measure.evaluate import Wanted, ways_of
+from latentmt.measure.evaluate import Sweep, sweep_options
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
 from latentmt.networks import BundleConfig, load_bundle, save_bundle
@@ -153,8 +153,8 @@ def test_a_model_has_its_own_way_until_another_is_chosen(shipped: Path) -> None:
     assert translator.translate(text) == translator.translate(
         text, method="delta", steps=2, lengths=3, rerank="decoder"
     )
-    assert str(own) in [str(options) for options in ways_of(translator, Wanted())]
-    assert str(own) not in [str(options) for options in ways_of(translator, Wanted(methods=["delta"]))]
+    assert str(own) in [str(options) for options in sweep_options(translator, Sweep())]
+    assert str(own) not in [str(options) for options in sweep_options(translator, Sweep(methods=["delta"]))]
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,8 @@ def _parameter(name: str, several: bool) -> inspect.Parameter:
     help_ = next(item.description for item in metadata if getattr(item, "description", None))
     flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
     option = typer.Option(flag, help=help_ + (" May be given several times." if several else ""))
-    kind = (list[base] if several else base) | None  # type: ignore[valid-type]
-    annotation = Annotated[kind, option]
+    kind: Any = list[base] if several else base  # type: ignore[valid-type]
+    annotation = Annotated[kind | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 

@@ -101,7 +101,7 @@ class TorchEngine:
     @property
     def info(self) -> dict[str, Any]:
         return {
-            "device": _device_name(self.device),
+            "device": device_name(self.device),
             "dtype": str(self.dtype).removeprefix("torch."),
             "versions": {"latentmt": latentmt.__version__, "torch": str(torch.__version__)},
         }
@@ -302,7 +302,8 @@ def engine_of(
     return TorchEngine(Networks(latent, fields, teacher, PieceTable.of(tokenizer).to(device)), graphs, workers)
 
 
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """The product name of a GPU, or `cpu` with its architecture."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"cpu ({platform.processor() or platform.machine()})"

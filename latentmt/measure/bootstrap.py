@@ -1,11 +1,11 @@
-"""Whether one system is really better than another on a test set, or was lucky with its sentences.
+"""Whether one system is significantly better than another on a test set.
 
 Paired bootstrap resampling (Koehn, 2004): draw test sets of the same size from the sentences of this one, with
-replacement, and see how the difference of the two BLEUs varies. Small test sets of a few dozen sentences tell little.
+replacement, and look at the distribution of the difference in BLEU. Test sets of a few dozen sentences are too small.
 
-sacreBLEU has such a test, too; it is not used because it calls a system significantly better than itself (p = 0.001),
-says nothing of the interval of the difference, and takes its seed from the environment only. Statistics, smoothing,
-seed and number of resamples are the same as there.
+sacreBLEU has such a test, too. It is not used because it calls a system significantly better than itself (p = 0.001),
+gives no interval of the difference, and takes its seed from the environment only. Statistics, smoothing, seed and
+number of resamples are the same as there.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SEED = 12345
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a system is better by than another, in BLEU."""
+    """The difference of two systems in BLEU."""
 
     difference: float
     low: float
-    """Of the interval that holds 95% of the resampled differences."""
+    """The lower end of the interval that holds 95% of the resampled differences."""
     high: float
     p: float
-    """How likely so large a difference, either way, would be if there were none in truth."""
+    """Two-sided p-value: how likely so large a difference would be if the systems were equal."""
     signature: str
 
 
@@ -51,13 +51,13 @@ def paired_bootstrap(
     from sacrebleu import BLEU
 
     metric = BLEU(lowercase=lowercase, tokenize=tokenize)
-    each = BLEU(lowercase=lowercase, tokenize=tokenize, effective_order=True)  # whose scores are not used: no warning
+    by_sentence = BLEU(lowercase=lowercase, tokenize=tokenize, effective_order=True)  # avoids a warning
     lists = [list(reference) for reference in references]
-    first, second = (metric.corpus_score(list(one), lists).score for one in (texts, others))
+    first, second = (metric.corpus_score(list(outputs), lists).score for outputs in (texts, others))
     signature = metric.get_signature()
     signature.update("bs", samples)
     signature.update("seed", seed)
-    mine, other = (_statistics(one, references, each) for one in (texts, others))
+    mine, other = (_statistics(outputs, references, by_sentence) for outputs in (texts, others))
     resampled = _differences(mine, other, samples, seed)
     low, high = np.percentile(resampled, [2.5, 97.5]).tolist()
     return Comparison(first - second, low, high, _p_value(resampled, first - second), str(signature))
@@ -78,15 +78,15 @@ def _differences(
 ) -> Float64[np.ndarray, " {samples}"]:
     """The difference of the BLEUs on each resampled test set, which is the same one for both systems."""
     random, count = np.random.default_rng(seed), len(first)
-    found = []
+    differences = []
     for _ in range(samples):
         times = np.bincount(random.integers(count, size=count), minlength=count)
-        found.append(_bleu(times @ first) - _bleu(times @ second))
-    return np.array(found, dtype=np.float64)
+        differences.append(_bleu(times @ first) - _bleu(times @ second))
+    return np.array(differences, dtype=np.float64)
 
 
 def _statistics(texts: Sequence[str], references: Sequence[Sequence[str]], metric: Any) -> Int64[np.ndarray, "n 10"]:
-    """Of each sentence: its length, its reference's, its right n-grams and all its n-grams. BLEU is made of sums."""
+    """Of each sentence: its length, its reference's, its matching n-grams and all its n-grams. BLEU needs only sums."""
     scores = [metric.sentence_score(text, list(accepted)) for text, *accepted in zip(texts, *references, strict=True)]
     rows = [[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in scores]
     return np.array(rows, dtype=np.int64)
@@ -95,5 +95,5 @@ def _statistics(texts: Sequence[str], references: Sequence[Sequence[str]], metri
 def _bleu(sums: Int64[np.ndarray, "10"]) -> float:
     from sacrebleu import BLEU
 
-    length, wanted, *counts = sums.tolist()
-    return BLEU.compute_bleu(counts[:4], counts[4:], length, wanted, smooth_method="exp").score
+    length, reference_length, *counts = sums.tolist()
+    return BLEU.compute_bleu(counts[:4], counts[4:], length, reference_length, smooth_method="exp").score

@@ -1,9 +1,9 @@
-"""Is a latent model worth refining? What to look at after a short run, before spending hours on a long one.
+"""Checks of a latent model after a short run, before a long one: is it worth refining?
 
-The posterior must say something that the prior does not (KL), and the decoder must be able to read it (reconstruction);
-then delta inference has somewhere to go, a field has something to learn, and more training pays. Lengths must be
-predicted without a bias. All this is asked about held-out targets of the kind the model was trained on: a teacher's
-translations, if it was distilled. The bounds are a judgement: where they come from is in docs/LOG.md.
+The posterior must carry information that the prior does not (KL), and the decoder must be able to use it
+(reconstruction). Then refinement can improve the output, and a field can learn from it. Lengths must be predicted
+without a bias. The checks use held-out targets of the kind the model was trained on: a teacher's translations, if it
+was distilled. The bounds are a judgement, explained in docs/LOG.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -24,26 +23,25 @@ from latentmt.data.corpus import Corpus
 from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Pairs, Tokens
 from latentmt.display import table
+from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
-from latentmt.fields.energy import EnergyNetwork
 from latentmt.fields.refine import refine
-from latentmt.fields.score import ScoreNetwork
+from latentmt.measure.methods import refining_methods, require_latent
 from latentmt.measure.quality import Quality, measure, require_sacrebleu
 from latentmt.measure.results import write_result
-from latentmt.models.latent import LatentModel
 from latentmt.options import DecodingOptions
 from latentmt.translator import Translator
 
 SENTENCES = 1000
-"""Of the development set, from its beginning."""
+"""The first sentences of the development set that are used."""
 DELTA_STEPS = 4
-"""What a field is compared with: delta inference of this many steps from the prior's mean."""
+"""The displacement that a field is compared with: delta inference of this many steps from the prior's mean."""
 _BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True)
 class Check:
-    """A number and where it should lie."""
+    """A number and its bounds."""
 
     name: str
     value: float
@@ -58,81 +56,83 @@ class Check:
 def health(translator: Translator, corpus: Corpus, distilled: bool) -> list[Check]:
     """The checks of a translator's latent model and of the fields it has, on the corpus's development set."""
     require_sacrebleu()
-    if translator.latent is None:
-        raise UserError("there is no latent model to look at")
-    if distilled and translator.teacher is None:
+    require_latent(translator)
+    if distilled and "teacher" not in translator.methods:
         raise UserError("the latent model was distilled, and its teacher is not there")
     sums: dict[str, float] = {}
     for batch in _batches(translator, corpus, distilled):
-        for name, value in _sums(translator, batch.to(translator.device)).items():
+        for name, value in _sums(translator, batch.to(torch_engine(translator.backend).device)).items():
             sums[name] = sums.get(name, 0.0) + float(value)
-    plain, *refined = [(options, _quality(translator, corpus, options)) for options in _ways(translator)]
-    tokens, bleu = sums["tokens"], plain[1].bleu.value
+    bleu = _quality(translator, corpus, DecodingOptions(method="prior", steps=0)).bleu.value
+    refined = [DecodingOptions(method=method, steps=1) for method in refining_methods(translator)]
+    gains = {str(options): _quality(translator, corpus, options).bleu.value - bleu for options in refined}
+    tokens = sums["tokens"]
     return [
         Check("raw KL, nats a token", sums["kl"] / tokens, low=0.25),
         Check("reconstructed from the posterior's mean", sums["reconstructed"] / tokens, low=0.9),
-        *(Check(f"cosine of {name} and displacement", sums[name] / tokens, low=0.6) for name in translator.fields),
+        *(Check(f"cosine of {name} and displacement", sums[name] / tokens, low=0.6) for name in _learned(translator)),
         Check("predicted length over the right one", sums["predicted"] / tokens, low=0.97, high=1.03),
         Check("BLEU, L=0", bleu),
-        *(Check(f"BLEU, {options}, above L=0", quality.bleu.value - bleu, low=0.3) for options, quality in refined),
+        *(Check(f"BLEU, {name}, above L=0", gain, low=0.3) for name, gain in gains.items()),
     ]
 
 
 def show_health(checks: list[Check], console: Console, path: Path | None = None) -> bool:
-    """Print the checks as a table, and give the JSON out; whether all hold."""
+    """Print the checks as a table, and write the JSON; whether all hold."""
     rows = [(check.name, f"{check.value:.3f}", _bounds(check), _verdict(check)) for check in checks]
-    console.print(table("Health of the latent model", ["", "measured", "wanted", ""], rows))
-    well = all(check.ok for check in checks)
-    tree = [{"name": c.name, "value": c.value, "ok": c.ok} for c in checks]
-    write_result({"healthy": well, "checks": tree}, console, path)
-    return well
+    console.print(table("Health of the latent model", ["", "measured", "expected", ""], rows))
+    healthy = all(check.ok for check in checks)
+    results = [{"name": check.name, "value": check.value, "ok": check.ok} for check in checks]
+    write_result({"healthy": healthy, "checks": results}, console, path)
+    return healthy
 
 
-def _ways(translator: Translator) -> list[DecodingOptions]:
-    learned = (method for method in translator.methods if method in translator.fields)
+def _learned(translator: Translator) -> list[str]:
+    """The methods with a field of their own."""
     return [
-        DecodingOptions(method="prior", steps=0),
-        DecodingOptions(method="delta", steps=1),
-        *(DecodingOptions(method=method, steps=1) for method in learned),
+        method for method in refining_methods(translator) if method in torch_engine(translator.backend).networks.fields
     ]
 
 
 def _quality(translator: Translator, corpus: Corpus, options: DecodingOptions) -> Quality:
     pairs = corpus.text("dev")[:SENTENCES]
-    done = translator.translations([pair.source for pair in pairs], options)
-    return measure([one.text for one in done], [one.ids for one in done], [[pair.target for pair in pairs]])
+    outputs = translator.translations([pair.source for pair in pairs], options)
+    references = [[pair.target for pair in pairs]]
+    return measure([output.text for output in outputs], [output.ids for output in outputs], references)
 
 
 @torch.no_grad()
 def _sums(translator: Translator, batch: Pairs) -> dict[str, Tensor]:
-    """Over the tokens of a batch."""
-    latent = cast(LatentModel, translator.latent)
+    """Sums over the tokens of a batch."""
+    latent, networks = require_latent(translator), torch_engine(translator.backend).networks
     target, source = batch.target, latent.encode(batch.source)
     layout = target.layout
     prior = latent.prior(layout, latent.prior.project_kv(source))
     posterior = latent.posterior(target, latent.posterior_stack.project_kv(source))
     read = latent.read(posterior.mean, layout, latent.decoder_stack.project_kv(source))
-    moved = refine(prior.mean, delta_field(latent, source, layout), DELTA_STEPS) - prior.mean
+    moved = refine(prior.mode, networks.bind_field("delta", source, layout), DELTA_STEPS) - prior.mode
 
-    def cosine(net: ScoreNetwork | EnergyNetwork) -> Tensor:
-        return F.cosine_similarity(net_field(net, source, layout)(prior.mean), moved, dim=-1)
+    def cosine(method: str) -> Tensor:
+        field = networks.bind_field(method, source, layout)
+        return F.cosine_similarity(field(prior.mode), moved, dim=-1)
 
     return {
         "tokens": layout.real.sum(),
-        "kl": (posterior.kl(prior).sum(-1) * layout.real).sum(),
+        "kl": (prior.kl(posterior) * layout.real).sum(),
         "reconstructed": ((read.ids == target.ids) & layout.real).sum(),
         "predicted": latent.output.predict_lengths(source).sum(),
-        **{name: (cosine(net) * layout.real).sum() for name, net in translator.fields.items()},
+        **{method: (cosine(method) * layout.real).sum() for method in _learned(translator)},
     }
 
 
 def _batches(translator: Translator, corpus: Corpus, distilled: bool) -> Iterator[Pairs]:
-    """The first sentences of the development set with the targets that the model is to be judged by."""
+    """The first sentences of the development set with targets of the kind that the model was trained on."""
     dev, texts = corpus.split("dev"), [pair.source for pair in corpus.text("dev")[:SENTENCES]]
     targets = [dev.target[i].tolist() for i in range(len(texts))]
     if distilled:
         sources = [dev.source[i].tolist() for i in range(len(texts))]
-        targets = [[*one.decoded, EOS] for one in translator.engine.best(sources, DecodingOptions("teacher", beam=4))]
+        best = torch_engine(translator.backend).best(sources, DecodingOptions("teacher", beam=4))
+        targets = [[*candidate.decoded, EOS] for candidate in best]
     for group in padded_batches(dev.source.lengths[: len(texts)], _BATCH_TOKENS):
         source = Tokens.padded([dev.source[int(i)].tolist() for i in group])
         yield Pairs(source, Tokens.padded([targets[i] for i in group]))

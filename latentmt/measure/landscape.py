@@ -1,14 +1,14 @@
-"""A latent of two numbers a token can be drawn: the field around every token, and the ways through it (Figure 4).
+"""The field around every token in a two-dimensional latent space, and the paths of refinement through it (Figure 4).
 
 Measured here, drawn by `plots`. The target's length is the reference's, so that the posterior of the reference is a
-point of the same space. Around a token the field is taken with all other tokens at the prior's mean.
+point of the same space. Around a token the field is evaluated with all other tokens at the prior's mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,23 +16,23 @@ from torch import Tensor
 
 from latentmt.data.normalise import normalise
 from latentmt.data.tokens import Layout, Tokens
+from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
-from latentmt.fields.base import Field
 from latentmt.fields.refine import refine
 from latentmt.infer.plane import square
-from latentmt.models.latent import LatentModel
+from latentmt.measure.methods import default_method, refining_methods, require_latent
 from latentmt.nn.attention import Source
 from latentmt.translator import Translator
 
 STEPS = 4
 GRID = 15
 """Points a side."""
-_FEWEST, _MOST = 4, 9
-"""Tokens of a reference, EOS counted, that make a picture."""
-_TRIED = 200
-"""Such sentences that are looked at when one is chosen."""
-_ROOM = 25
-"""The most tokens there may be if someone asks for it."""
+_MIN_TOKENS, _MAX_TOKENS = 4, 9
+"""Tokens, EOS counted, of a reference that is chosen."""
+_MAX_TRIED = 200
+"""Such sentences that are tried when one is chosen."""
+_MAX_EXAMPLE_TOKENS = 25
+"""Tokens, EOS counted, of a reference that the caller names."""
 _MARGIN = 0.35
 """Room around the points, as a share of their spread."""
 
@@ -44,109 +44,91 @@ class Panel:
     """One token of the target."""
 
     pieces: dict[str, str]
-    """What it is decoded as: from the `posterior` mean, the `prior` mean, and after `delta` and `score`'s last step."""
+    """What it is decoded as: at the `posterior` mean, at the `prior` mean, and at the end of each method's path."""
     posterior: Point
     prior: Point
-    delta: list[Point]
-    """After each step."""
-    score: list[Point]
+    paths: dict[str, list[Point]]
+    """Method → the latent after each step."""
     x: list[float]
     """The grid's columns."""
     y: list[float]
     """The grid's rows."""
     field: list[list[Point]]
-    """The score at each point, by row and column."""
+    """The field at each point, by row and column."""
     decoded: list[list[str]]
-    """What the token is decoded as there."""
+    """What the token is decoded as at each point."""
 
 
 @dataclass(frozen=True)
 class Landscape:
-    """A sentence and the panels of its tokens, but for EOS."""
+    """A sentence and the panels of its tokens without EOS."""
 
     source: str
     reference: str
+    method: str
+    """The method whose field is shown."""
     translations: dict[str, str]
-    """The whole targets, by the names of the panels' pieces."""
+    """The whole targets, by the keys of the panels' pieces."""
     panels: list[Panel]
 
 
 @torch.no_grad()
 def landscape(translator: Translator, source: str, reference: str, steps: int = STEPS, grid: int = GRID) -> Landscape:
-    """Look around a sentence's latents."""
-    _check(translator)
+    """The field and the paths of refinement around the latents of a sentence."""
+    method = _field_method(translator)
     sentences, target = translator.sentences(source), _encoded(translator, reference)
     if len(sentences) != 1:
         raise UserError(f"landscape: expected one sentence, found {len(sentences)}: {source}")
-    if not 1 < len(target) <= _ROOM:
-        raise UserError(f"landscape: a reference of {len(target) - 1} tokens, and there is room for 1 to {_ROOM - 1}")
-    with translator.engine.lock:
+    if not 1 < len(target) <= _MAX_EXAMPLE_TOKENS:
+        limit = f"there is room for 1 to {_MAX_EXAMPLE_TOKENS - 1}"
+        raise UserError(f"landscape: a reference of {len(target) - 1} tokens, and {limit}")
+    with torch_engine(translator.backend).lock:
         walk = _walk(translator, sentences[0], target, steps)
-        places = range(len(target) - 1)  # EOS is no picture
-        areas = [
-            square(torch.cat([points[:, place] for points in walk.ways.values()]), grid, _MARGIN) for place in places
-        ]
-        looks = [_look(translator, walk, *place_and_area) for place_and_area in enumerate(areas)]
-    pieces = {name: translator.tokenizer.pieces(ids) for name, ids in walk.ends.items()}
-    panels = [
-        Panel(
-            pieces={name: some[place] for name, some in pieces.items()},
-            posterior=_listed(walk.ways["posterior"][0, place]),
-            prior=_listed(walk.ways["prior"][0, place]),
-            delta=_listed(walk.ways["delta"][:, place]),
-            score=_listed(walk.ways["score"][:, place]),
-            x=_listed(area[0, :, 0]),
-            y=_listed(area[:, 0, 1]),
-            field=_listed(look.field),
-            decoded=look.decoded,
-        )
-        for place, (area, look) in enumerate(zip(areas, looks, strict=True))
-    ]
+        panels = [_panel(translator, walk, method, position, grid) for position in range(len(target) - 1)]
     texts = translator.texts(list(walk.ends.values()))
-    return Landscape(source, reference, dict(zip(walk.ends, texts, strict=True)), panels)
+    return Landscape(source, reference, method, dict(zip(walk.ends, texts, strict=True)), panels)
 
 
 def choose_sentence(translator: Translator, sources: Sequence[str], references: Sequence[str]) -> int:
-    """The number of a line worth drawing: short, one sentence, and put right by the score where the prior is wrong.
+    """The index of a line to draw: a short sentence that is wrong at the prior's mean and right after refinement.
 
-    Where there is none, one that the score changes; or the first that is short.
+    Where there is none, one that refinement changes, or else the first short one.
     """
-    _check(translator)
+    method = _field_method(translator)
     changes: dict[int, bool] = {}
     for number, (source, reference) in enumerate(zip(sources, references, strict=True)):
         sentences, target = translator.sentences(source), _encoded(translator, reference)
-        if len(sentences) != 1 or not _FEWEST <= len(target) <= _MOST:
+        if len(sentences) != 1 or not _MIN_TOKENS <= len(target) <= _MAX_TOKENS:
             continue
-        with translator.engine.lock:
+        with torch_engine(translator.backend).lock:
             ends = _walk(translator, sentences[0], target, STEPS).ends
-        changes[number] = ends["score"] != ends["prior"]
-        if changes[number] and ends["score"] == target:
+        changes[number] = ends[method] != ends["prior"]
+        if changes[number] and ends[method] == target:
             return number
-        if len(changes) == _TRIED:
+        if len(changes) == _MAX_TRIED:
             break
     if not changes:
-        raise UserError(f"landscape: no line is one sentence with a reference of {_FEWEST} to {_MOST} tokens; name one")
+        limits = f"{_MIN_TOKENS} to {_MAX_TOKENS} tokens"
+        raise UserError(f"landscape: no line is one sentence with a reference of {limits}; name one")
     return max(changes, key=lambda number: changes[number])
 
 
 @dataclass(frozen=True)
 class _Walk:
     encoded: Source
-    ways: dict[str, Float[Tensor, "_ t 2"]]
-    """The points that each way goes through: one, or one a step."""
+    points: dict[str, Float[Tensor, "_ t 2"]]
+    """The posterior's mean, the prior's mean, and the latents after each step of each method."""
     ends: dict[str, list[int]]
-    """What is decoded at the last of them."""
+    """What is decoded at the last of the points."""
 
 
-@dataclass(frozen=True)
-class _Look:
-    field: Float[Tensor, "y x 2"]
-    decoded: list[list[str]]
-
-
-def _check(translator: Translator) -> None:
-    if translator.latent is None or translator.latent.latent_dim != 2 or "score" not in translator.fields:
+def _field_method(translator: Translator) -> str:
+    """The method whose field is drawn: a learned one."""
+    networks = torch_engine(translator.backend).networks
+    learned = [method for method in refining_methods(translator) if method in networks.fields]
+    if networks.latent is None or networks.latent.latent_dim != 2 or not learned:
         raise UserError("landscape: a latent model of two entries (latent_dim: 2) and its score are needed")
+    return default_method(learned)
 
 
 def _encoded(translator: Translator, reference: str) -> list[int]:
@@ -155,43 +137,50 @@ def _encoded(translator: Translator, reference: str) -> list[int]:
 
 @torch.no_grad()
 def _walk(translator: Translator, sentence: list[int], reference: list[int], steps: int) -> _Walk:
-    model = cast(LatentModel, translator.latent)
-    encoded = model.encode(Tokens.padded([sentence]).to(translator.device))
-    target = Tokens.padded([reference]).to(translator.device)
+    model = require_latent(translator)
+    encoded = model.encode(Tokens.padded([sentence]).to(torch_engine(translator.backend).device))
+    target = Tokens.padded([reference]).to(torch_engine(translator.backend).device)
     layout, decoder = target.layout, model.decoder_stack.project_kv(encoded)
     prior = model.prior(layout, model.prior.project_kv(encoded)).mode
 
-    def walked(field: Field) -> Float[Tensor, "k t 2"]:
-        seen: list[Float[Tensor, "1 t 2"]] = []
-        refine(prior, field, steps, on_step=lambda _, z: seen.append(z))
-        return torch.cat(seen)
+    def path(method: str) -> Float[Tensor, "k t 2"]:
+        latents: list[Float[Tensor, "1 t 2"]] = []
+        field = torch_engine(translator.backend).networks.bind_field(method, encoded, layout, decoder)
+        refine(prior, field, steps, on_step=lambda _, z: latents.append(z))
+        return torch.cat(latents)
 
-    ways = {
+    points: dict[str, Tensor] = {
         "posterior": model.posterior(target, model.posterior_stack.project_kv(encoded)).mean,
         "prior": prior,
-        "delta": walked(delta_field(model, encoded, layout, decoder)),
-        "score": walked(net_field(translator.fields["score"], encoded, layout)),
+        **{method: path(method) for method in refining_methods(translator)},
     }
-    ends = {name: model.read(points[-1:], layout, decoder).ids[0].tolist() for name, points in ways.items()}
-    return _Walk(encoded, ways, ends)
+    ends = {name: model.read(z[-1:], layout, decoder).ids[0].tolist() for name, z in points.items()}
+    return _Walk(encoded, points, ends)
 
 
-def _look(translator: Translator, walk: _Walk, place: int, area: Float[Tensor, "y x 2"]) -> _Look:
-    """The score, and what is decoded, with one token at each point of the grid and the others where the prior is."""
-    encoded, prior = walk.encoded, walk.ways["prior"]
-    model = cast(LatentModel, translator.latent)
-    z = prior.repeat(area.shape[0] * area.shape[1], 1, 1)
-    z[:, place] = area.flatten(0, 1).to(z)
-    lengths = torch.full((len(z),), z.shape[1], device=z.device)
-    layout = Layout.of_lengths(lengths, z.shape[1])
-    field = net_field(translator.fields["score"], encoded, layout)(z)[:, place]
-    ids = model.read(z, layout, model.decoder_stack.project_kv(encoded)).ids[:, place]
-    side = area.shape[1]
+def _panel(translator: Translator, walk: _Walk, method: str, position: int, grid: int) -> Panel:
+    """The field, and what is decoded, with one token at each point of a grid and the others at the prior's mean."""
+    model, networks = require_latent(translator), torch_engine(translator.backend).networks
+    points = {name: z[:, position] for name, z in walk.points.items()}
+    area = square(torch.cat(list(points.values())), grid, _MARGIN)
+    z = walk.points["prior"].repeat(grid * grid, 1, 1)
+    z[:, position] = area.flatten(0, 1).to(z)
+    layout = Layout.of_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
+    field = networks.bind_field(method, walk.encoded, layout)(z)[:, position]
+    ids = model.read(z, layout, model.decoder_stack.project_kv(walk.encoded)).ids[:, position]
     pieces = translator.tokenizer.pieces(ids.tolist())
-    decoded = [pieces[row : row + side] for row in range(0, len(pieces), side)]
-    return _Look(field.view(-1, side, 2), decoded)
+    return Panel(
+        pieces={name: translator.tokenizer.pieces(ids)[position] for name, ids in walk.ends.items()},
+        posterior=_listed(points["posterior"][0]),
+        prior=_listed(points["prior"][0]),
+        paths={name: _listed(path) for name, path in points.items() if name not in ("posterior", "prior")},
+        x=_listed(area[0, :, 0]),
+        y=_listed(area[:, 0, 1]),
+        field=_listed(field.view(grid, grid, 2)),
+        decoded=[pieces[row : row + grid] for row in range(0, len(pieces), grid)],
+    )
 
 
 def _listed(numbers: Float[Tensor, "*shape"]) -> Any:
-    """As lists, to four decimals: nobody sees more."""
+    """As lists, to the four decimals that a figure can show."""
     return numbers.double().cpu().mul(1e4).round().div(1e4).tolist()

@@ -1,13 +1,12 @@
-"""How long one translation takes, and how many there are a second when many are made together.
+"""Latency of one translation, and throughput of batches.
 
-All ways to translate run in one process on the same sentences and take turns, so that a machine that becomes slower or
-faster meanwhile does so for all of them; only times of one run are compared. Translations come back as lists, so their
-device has been waited for. How good they are is not asked here.
+All systems run in one process on the same sentences and take turns, so that a machine that becomes slower or faster
+meanwhile does so for all of them. Only times of one run are compared. Translations come back as lists, so the device
+has been synchronised. Quality is measured elsewhere.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 import time
@@ -22,12 +21,11 @@ from rich.table import Table
 
 from latentmt.data.text import all_text, read_lines
 from latentmt.display import say, table
-from latentmt.engines.cuda_graphs import compiles
-from latentmt.engines.torch_engine import TorchEngine
+from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
 from latentmt.files import sha256
-from latentmt.measure.evaluate import Wanted, ways_of
-from latentmt.measure.machine import machine
+from latentmt.measure.evaluate import Sweep, sweep_options
+from latentmt.measure.machine import Machine
 from latentmt.measure.results import write_result
 from latentmt.measure.timing import (
     Crossover,
@@ -41,25 +39,25 @@ from latentmt.measure.timing import (
     percentile,
     summary,
 )
-from latentmt.options import DecodingOptions, Rerank
+from latentmt.options import DecodingOptions
 from latentmt.translator import Translator
 
 LARGEST_BATCH = 4096
-LEAST_SECONDS = 1.0
-"""For which each way translates batches of one size, …"""
-_LEAST_CALLS, _LEAST_SENTENCES = 3, 32
-"""… and how many there are at least."""
+MIN_SECONDS = 1.0
+"""How long each system translates batches of one size, at least."""
+_MIN_CALLS, _MIN_SENTENCES = 3, 32
+"""How many batches and sentences there are, at least."""
 _TURN = 5
-"""Texts that a way translates before it is the next one's turn."""
+"""Texts that a system translates before the next system takes over."""
 
 
 @dataclass(frozen=True)
-class Text:
+class SourceText:
     """A line of the source file."""
 
     text: str
     sentences: list[list[int]]
-    """What a model is given of it: at least one."""
+    """Their ids: at least one."""
 
     @property
     def tokens(self) -> int:
@@ -67,44 +65,44 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Source:
-    """What is translated, and the hash of the file it comes from."""
+class SourceSet:
+    """The texts that are translated, and the hash of their file."""
 
-    texts: list[Text]
+    texts: list[SourceText]
     files: dict[str, str]
 
 
 @dataclass(frozen=True)
-class Report:
-    """Everything that was measured, and on what."""
+class Benchmark:
+    """Everything that was measured, and the conditions."""
 
     texts: int
     sentences: int
     files: dict[str, str]
     threads: int
     workers: int
-    """Batches side by side, where sentences are translated together: with so many threads each."""
+    """Batches that are translated side by side, each with this many threads."""
     device: str
     dtype: str
     versions: dict[str, str]
     models: dict[str, str]
     """Their fingerprints."""
     batch_tokens: int
-    """Padded source tokens, candidates counted, above which the engine cuts a batch of a search into several."""
+    """Padded source tokens, candidates counted, above which the engine splits a batch of a search."""
     baseline: str
-    """The way that speed-ups are relative to, in the same form."""
+    """The system that speed-ups are relative to, in the same form."""
     results: list[Speed]
     crossovers: list[Crossover]
 
 
 @dataclass
-class _Way:
-    """A way to translate, and its times in ms so far."""
+class _System:
+    """Decoding options in a form of execution, and their times in ms so far."""
 
     options: DecodingOptions
     form: Form
     translator: Translator
-    """With an engine of its own, lest the ways push each other's recordings out."""
+    """With an engine of its own, so that systems do not evict each other's recordings."""
     text: list[float] = field(default_factory=list)
     model: list[float] = field(default_factory=list)
     rates: list[Rate] = field(default_factory=list)
@@ -113,20 +111,23 @@ class _Way:
     def name(self) -> str:
         return f"{self.options}{'' if self.form == 'eager' else f', {self.form}'}"
 
-    def warm_up(self, work: Callable[[Any], object], given: Sequence[Any], few: Sequence[Any]) -> None:
-        """Do all that will be measured: kernels are compiled for a shape, and recordings made when it comes up again.
+    def warm_up(self, work: Callable[[Any], object], inputs: Sequence[Any], few: Sequence[Any]) -> None:
+        """Do everything that will be measured: kernels are compiled and graphs recorded for each shape.
 
-        On a CPU, eager, nothing of this happens, and a few will do.
+        On a CPU, eager, nothing of this happens, and a few inputs are enough.
         """
+        engine = torch_engine(self.translator.backend)
         for _ in range(1 if self.form == "eager" else 2):
-            for one in few if self.form == "eager" and self.translator.device.type == "cpu" else given:
-                work(one)
+            for each in (
+                few if self.form == "eager" and torch_engine(self.translator.backend).device.type == "cpu" else inputs
+            ):
+                work(each)
 
-    def of_text(self, text: str) -> object:
+    def translate_text(self, text: str) -> object:
         return self.translator.translations([text], self.options)
 
-    def of_ids(self, sentences: Sequence[Sequence[int]]) -> object:
-        return self.translator.engine.best(sentences, self.options)
+    def translate_ids(self, sentences: Sequence[Sequence[int]]) -> object:
+        return self.translator.backend.best(sentences, self.options)
 
 
 def parse_batches(text: str) -> list[int]:
@@ -140,154 +141,155 @@ def parse_batches(text: str) -> list[int]:
     return sizes
 
 
-def read_source(translator: Translator, path: Path, count: int) -> Source:
-    """The first texts of a file, leaving out those in which there is nothing to translate."""
-    found = first_texts(translator, all_text(read_lines([path])), count)
-    if not found:
+def read_source(translator: Translator, path: Path, count: int) -> SourceSet:
+    """The first texts of a file, without those in which there is nothing to translate."""
+    texts = first_texts(translator, all_text(read_lines([path])), count)
+    if not texts:
         raise UserError(f"{path}: there is nothing to translate")
-    return Source(found, {str(path): sha256(path)})
+    return SourceSet(texts, {str(path): sha256(path)})
 
 
-def first_texts(translator: Translator, texts: Iterable[str], count: int) -> list[Text]:
-    """So many texts in which there is something to translate."""
+def first_texts(translator: Translator, texts: Iterable[str], count: int) -> list[SourceText]:
+    """The first texts in which there is something to translate."""
     split = ((text, translator.sentences(text)) for text in texts)
-    return list(itertools.islice((Text(text, sentences) for text, sentences in split if sentences), count))
+    return list(itertools.islice((SourceText(text, sentences) for text, sentences in split if sentences), count))
 
 
-def choose_ways(translator: Translator, wanted: Wanted, reranks: Sequence[Rerank]) -> list[DecodingOptions]:
-    """What is wanted, each way once; where candidates are, with each of several ways to choose between them."""
-    asked = [replace(wanted, rerank=rerank) for rerank in reranks or ("none",)]
-    return list(dict.fromkeys(options for one in asked for options in ways_of(translator, one)))
+def benchmark_options(translator: Translator, sweep: Sweep, rerankers: Sequence[str]) -> list[DecodingOptions]:
+    """The options of a sweep, each once; searches with each of several rerankers."""
+    sweeps = [replace(sweep, options={**sweep.options, "rerank": rerank}) for rerank in rerankers or ("none",)]
+    return list(dict.fromkeys(options for each in sweeps for options in sweep_options(translator, each)))
 
 
 def measure_speed(
     translator: Translator,
-    source: Source,
+    source: SourceSet,
     all_options: Sequence[DecodingOptions],
     batches: Sequence[int],
     compiled: bool = False,
-) -> Report:
-    """Measure every way: eager; graphed too where the translator does that; and compiled, too, if that is wanted."""
-    if compiled and not translator.engine.graphed:
+) -> Benchmark:
+    """Time all options eagerly; as CUDA graphs, too, where the translator records them; and compiled on request."""
+    engine = torch_engine(translator.backend)
+    if compiled and not engine.graphed:
         raise UserError("--compiled: only what runs on a GPU is compiled")
     forms: list[Form] = ["eager"]
-    if translator.engine.graphed:
+    if engine.graphed:
         forms += ["graphed", "compiled"] if compiled else ["graphed"]
-    ways = [
-        _way(translator, options, form)
+    systems = [
+        _system(translator, options, form)
         for form in forms
         for options in all_options
-        if form != "compiled" or compiles(options)
+        if form != "compiled" or engine.networks.compiles(options)
     ]
     texts, sentences = source.texts, [ids for text in source.texts for ids in text.sentences]
-    say(f"one at a time: {len(texts)} texts, {len(ways)} ways")
-    _time_singly(ways, texts)
+    say(f"one at a time: {len(texts)} texts, {len(systems)} systems")
+    _time_singly(systems, texts)
     for batch in batches:
         say(f"batches of {batch}")
-        _time_batches(ways, sentences, batch)
+        _time_batches(systems, sentences, batch)
     baseline = baseline_of(all_options)
-    results = _speeds(ways, texts, baseline)
-    return Report(
+    results = _speeds(systems, texts, baseline)
+    return Benchmark(
         texts=len(texts),
         sentences=len(sentences),
         files=source.files,
         threads=torch.get_num_threads(),
-        workers=translator.engine.workers,
-        **machine(translator),
+        workers=engine.workers,
+        **asdict(Machine.from_translator(translator)),
         models=translator.fingerprints,
-        batch_tokens=translator.engine.batch_tokens,
+        batch_tokens=engine.batch_tokens,
         baseline=str(baseline),
         results=results,
         crossovers=list(crossovers(results)) if batches else [],
     )
 
 
-def show_speed(report: Report, console: Console, path: Path | None = None) -> None:
-    """Print tables, and give the JSON out."""
-    speeds = report.results
+def show_speed(benchmark: Benchmark, console: Console, path: Path | None = None) -> None:
+    """Print tables, and write the JSON."""
+    speeds = benchmark.results
     singles = [("Text to text", [(s.name, s.text) for s in speeds])]
     singles += [("Ids to ids", [(s.name, s.model) for s in speeds if s.model])]
     for title, timings in singles:
         if timings:
-            console.print(_times(f"{title}, ms; × is the speed-up over {report.baseline}", timings))
+            console.print(_times(f"{title}, ms; × is the speed-up over {benchmark.baseline}", timings))
     groups = list(speeds[0].text.p50_by_tokens)
     rows = [(s.name, *(f"{s.text.p50_by_tokens[group]:.2f}" for group in groups)) for s in speeds]
     console.print(table("Text to text, p50 in ms by source tokens", ["", *groups], rows))
     sizes = [str(rate.batch) for rate in speeds[0].rates]
     rows = [(s.name, *(f"{rate.sentences_per_second:,.1f}" for rate in s.rates)) for s in speeds]
     console.print(table("Sentences a second by batch size", ["", *sizes], rows))
-    for crossover in report.crossovers:
+    for crossover in benchmark.crossovers:
         console.out(str(crossover), highlight=False)
-    write_result(asdict(report), console, path)
+    write_result(asdict(benchmark), console, path)
 
 
-def _way(translator: Translator, options: DecodingOptions, form: Form) -> _Way:
-    translator = copy.copy(translator)
-    translator.engine = TorchEngine(translator.engine.networks, form != "eager", translator.engine.workers)
+def _system(translator: Translator, options: DecodingOptions, form: Form) -> _System:
+    engine = torch_engine(translator.backend).variant(graphs=form != "eager")
     if form == "compiled":
-        translator.engine.compile(options)
-    return _Way(options, form, translator)
+        engine.compile(options)
+    return _System(options, form, translator.with_backend(engine))
 
 
-def _time_singly(ways: Sequence[_Way], texts: Sequence[Text]) -> None:
-    """Each way translates a few texts, then the next way does; who begins changes."""
-    for way in ways:
-        say(f"{way.name}: getting ready")
+def _time_singly(systems: Sequence[_System], texts: Sequence[SourceText]) -> None:
+    """Each system translates a few texts, then the next system does. The first one changes from turn to turn."""
+    for system in systems:
+        say(f"{system.name}: warming up")
         of_each_length = {length_group(text.tokens): text.text for text in texts}
-        way.warm_up(way.of_text, [text.text for text in texts], list(of_each_length.values()))
+        system.warm_up(system.translate_text, [text.text for text in texts], list(of_each_length.values()))
     for turn, start in enumerate(range(0, len(texts), _TURN)):
-        some, first = texts[start : start + _TURN], turn % len(ways)
-        for way in (*ways[first:], *ways[:first]):
-            way.of_text(some[0].text)  # not timed: its weights have to come back into the caches
-            way.text.extend(_ms(way.of_text, text.text) for text in some)
-            way.model.extend(_ms(way.of_ids, text.sentences) for text in some if len(text.sentences) == 1)
-    for way in ways:
-        say(f"{way.name}: {percentile(way.text, 0.5):.2f} ms")
+        chunk, first = texts[start : start + _TURN], turn % len(systems)
+        for system in (*systems[first:], *systems[:first]):
+            system.translate_text(chunk[0].text)  # not timed: brings the weights back into the caches
+            system.text.extend(_ms(system.translate_text, text.text) for text in chunk)
+            single = (text.sentences for text in chunk if len(text.sentences) == 1)
+            system.model.extend(_ms(system.translate_ids, sentences) for sentences in single)
+    for system in systems:
+        say(f"{system.name}: {percentile(system.text, 0.5):.2f} ms")
 
 
-def _time_batches(ways: Sequence[_Way], sentences: Sequence[list[int]], batch: int) -> None:
-    """Each way translates the same batches, again and again by turns until it has done so for long enough."""
+def _time_batches(systems: Sequence[_System], sentences: Sequence[list[int]], batch: int) -> None:
+    """Each system translates the same batches, by turns and repeatedly until it has done so for long enough."""
     groups = [[sentences[number] for number in window] for window in windows(len(sentences), batch)]
-    for way in ways:
-        way.warm_up(way.of_ids, groups, groups[:1])
-    seconds, rounds = [0.0] * len(ways), [0] * len(ways)
-    left = list(range(len(ways)))
-    while left:
-        for number in left:
-            seconds[number] += sum(_ms(ways[number].of_ids, group) for group in groups) / 1e3
+    for system in systems:
+        system.warm_up(system.translate_ids, groups, groups[:1])
+    seconds, rounds = [0.0] * len(systems), [0] * len(systems)
+    unfinished = list(range(len(systems)))
+    while unfinished:
+        for number in unfinished:
+            seconds[number] += sum(_ms(systems[number].translate_ids, group) for group in groups) / 1e3
             rounds[number] += 1
-        left = [number for number in left if seconds[number] < LEAST_SECONDS]
-    for way, took, done in zip(ways, seconds, rounds, strict=True):
-        way.rates.append(Rate(batch, done * len(groups) * batch / took))
+        unfinished = [number for number in unfinished if seconds[number] < MIN_SECONDS]
+    for system, took, count in zip(systems, seconds, rounds, strict=True):
+        system.rates.append(Rate(batch, count * len(groups) * batch / took))
 
 
 def windows(count: int, batch: int) -> list[list[int]]:
-    """Batches of sentence numbers that begin all over the file, whose end its beginning follows."""
-    calls = max(_LEAST_CALLS, math.ceil(min(count, _LEAST_SENTENCES) / batch))
-    return [[(call * count // calls + place) % count for place in range(batch)] for call in range(calls)]
+    """Batches of sentence numbers that begin at places spread over the file, and wrap around at its end."""
+    calls = max(_MIN_CALLS, math.ceil(min(count, _MIN_SENTENCES) / batch))
+    return [[(call * count // calls + offset) % count for offset in range(batch)] for call in range(calls)]
 
 
-def _speeds(ways: Sequence[_Way], texts: Sequence[Text], baseline: DecodingOptions) -> list[Speed]:
+def _speeds(systems: Sequence[_System], texts: Sequence[SourceText], baseline: DecodingOptions) -> list[Speed]:
     tokens = [text.tokens for text in texts]
     single = [text.tokens for text in texts if len(text.sentences) == 1]
-    base = {way.form: way for way in ways if way.options == baseline}
+    base = {system.form: system for system in systems if system.options == baseline}
     return [
         Speed(
-            name=way.name,
-            options=way.options,
-            form=way.form,
-            text=summary(way.text, tokens, base.get(way.form, way).text),
-            model=summary(way.model, single, base.get(way.form, way).model) if single else None,
-            rates=way.rates,
+            name=system.name,
+            options=system.options,
+            form=system.form,
+            text=summary(system.text, tokens, base.get(system.form, system).text),
+            model=summary(system.model, single, base.get(system.form, system).model) if single else None,
+            rates=system.rates,
         )
-        for way in ways
+        for system in systems
     ]
 
 
-def _ms(work: Callable[[Any], object], given: Any) -> float:
-    began = time.perf_counter()
-    work(given)
-    return 1e3 * (time.perf_counter() - began)
+def _ms(work: Callable[[Any], object], argument: Any) -> float:
+    start = time.perf_counter()
+    work(argument)
+    return 1e3 * (time.perf_counter() - start)
 
 
 def _times(title: str, timings: Sequence[tuple[str, Timing]]) -> Table:

@@ -1,7 +1,7 @@
-"""How likely the latent model finds what it wrote, step by step: the paper's Figure 2.
+"""The marginal log-likelihood of the model's own outputs, step by step: the paper's Figure 2.
 
-log p(ŷ|x) is estimated by importance sampling (`infer.marginal`), each output as a whole, given its length; the same
-noise for every output, so that what differs is the output.
+log p(ŷ|x) is estimated by importance sampling (`infer.marginal`), each output as a whole, given its length. The noise
+is the same for every output, so that only the outputs differ.
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ import torch
 from latentmt.data.batches import padded_batches
 from latentmt.data.tokens import Tokens
 from latentmt.display import Counting
-from latentmt.errors import UserError
+from latentmt.engines.torch_engine import torch_engine
 from latentmt.infer.marginal import marginal
 from latentmt.infer.noise import standard_noise
+from latentmt.measure.methods import require_latent
 from latentmt.measure.tokens import standard_error
 from latentmt.translator import Translator
 
 SAMPLES = 500
 """Of the posterior, as in the paper."""
-_TOGETHER = 256
-"""Target tokens judged at a time, padding counted and samples not: progress is shown in between."""
+_BATCH_TOKENS = 256
+"""Target tokens of a batch, padding counted and samples not: progress is shown in between."""
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+"""The ids of a source and of its target."""
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The outputs after so many steps; in nats."""
+    """The outputs after a number of steps; in nats."""
 
     steps: int
     log_prob: float
@@ -38,19 +41,19 @@ class Likelihood:
     per_token: float
     """The same over all tokens."""
     gain: float
-    """What it is more than before the first step, the mean over sentences."""
+    """The increase over L=0, the mean over sentences."""
     gain_error: float
     """The standard error of that mean."""
     elbo: float
-    """The bound that the same samples give, the mean over sentences."""
+    """The lower bound from the same samples, the mean over sentences."""
     effective: float
     """Effective sample size (Kish), the median over sentences."""
     effective_low: float
-    """The same, of the tenth of the sentences where it is lowest: the most that it is there."""
+    """The same, the first decile over sentences."""
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Estimate:
     log_prob: float
     elbo: float
     effective: float
@@ -64,52 +67,55 @@ def likelihoods(
     seed: int = 1,
     name: str = "log p(ŷ|x)",
 ) -> list[Likelihood]:
-    """Judge what `tokens.outputs_along` found; `name` is what progress is shown as."""
-    pairs = [(tuple(x), tuple(y)) for targets in outputs.values() for x, y in zip(sentences, targets, strict=True)]
-    known = _judge(translator, list(dict.fromkeys(pairs)), samples, seed, name)  # many outputs stay as they are
-    judged = {
-        steps: [known[tuple(x), tuple(y)] for x, y in zip(sentences, targets, strict=True)]
+    """The likelihoods of the outputs of `tokens.outputs_along`; progress is shown under this name."""
+    pairs = {
+        steps: [(tuple(x), tuple(y)) for x, y in zip(sentences, targets, strict=True)]
         for steps, targets in outputs.items()
     }
+    unique = list(dict.fromkeys(pair for of_steps in pairs.values() for pair in of_steps))  # many outputs do not change
+    known = _estimate(translator, unique, samples, seed, name)
+    estimates = {steps: [known[pair] for pair in of_steps] for steps, of_steps in pairs.items()}
     return [
-        _summary(steps, found, judged[0], sum(map(len, outputs[steps])), samples) for steps, found in judged.items()
+        _summary(steps, after, estimates[0], sum(map(len, outputs[steps])), samples)
+        for steps, after in estimates.items()
     ]
 
 
-def _summary(steps: int, found: Sequence[_Judged], before: Sequence[_Judged], tokens: int, samples: int) -> Likelihood:
-    gains = [after.log_prob - start.log_prob for after, start in zip(found, before, strict=True)]
-    effective = sorted(one.effective for one in found)
+def _summary(
+    steps: int, estimates: Sequence[_Estimate], before: Sequence[_Estimate], tokens: int, samples: int
+) -> Likelihood:
+    gains = [after.log_prob - start.log_prob for after, start in zip(estimates, before, strict=True)]
+    effective = sorted(estimate.effective for estimate in estimates)
     assert 0 < effective[0] <= effective[-1] <= samples * 1.001
     return Likelihood(
         steps=steps,
-        log_prob=statistics.fmean(one.log_prob for one in found),
-        per_token=sum(one.log_prob for one in found) / tokens,
+        log_prob=statistics.fmean(estimate.log_prob for estimate in estimates),
+        per_token=sum(estimate.log_prob for estimate in estimates) / tokens,
         gain=statistics.fmean(gains),
         gain_error=standard_error(gains),
-        elbo=statistics.fmean(one.elbo for one in found),
+        elbo=statistics.fmean(estimate.elbo for estimate in estimates),
         effective=statistics.median(effective),
         effective_low=effective[(len(effective) - 1) // 10],
     )
 
 
-def _judge(
-    translator: Translator, pairs: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], samples: int, seed: int, name: str
-) -> dict[tuple[tuple[int, ...], tuple[int, ...]], _Judged]:
-    """Each pair of source and target, by itself; batches are only for speed."""
-    model = translator.latent
-    if model is None:
-        raise UserError("there is no latent model to ask how likely something is")
+def _estimate(
+    translator: Translator, pairs: Sequence[Pair], samples: int, seed: int, name: str
+) -> dict[Pair, _Estimate]:
+    """Estimate each pair by itself; batches are only for speed."""
+    model = require_latent(translator)
     longest = max(len(target) for _, target in pairs)
-    noise = standard_noise(samples, longest, model.latent_dim, seed).to(translator.device)
-    found: dict[tuple[tuple[int, ...], tuple[int, ...]], _Judged] = {}
+    engine = torch_engine(translator.backend)
+    noise = standard_noise(samples, longest, model.latent_dim, seed).to(engine.device)
+    estimates: dict[Pair, _Estimate] = {}
     lengths = np.array([len(target) for _, target in pairs], dtype=np.int64)
     with Counting(name, "outputs", len(pairs)) as counting, torch.no_grad():
-        for group in padded_batches(lengths, _TOGETHER):
-            some = [pairs[index] for index in group]
-            source, target = (Tokens.padded(side).to(translator.device) for side in zip(*some, strict=True))
-            with translator.engine.lock:
-                judged = marginal(model, model.encode(source), target, noise)
-                columns = torch.stack((judged.log_prob, judged.elbo, judged.effective), dim=1).double().tolist()
-            found |= {pair: _Judged(*row) for pair, row in zip(some, columns, strict=True)}
-            counting.advance(len(some))
-    return found
+        for group in padded_batches(lengths, _BATCH_TOKENS):
+            batch = [pairs[index] for index in group]
+            source, target = (Tokens.padded(side).to(engine.device) for side in zip(*batch, strict=True))
+            with engine.lock:
+                result = marginal(model, model.encode(source), target, noise)
+                columns = torch.stack((result.log_prob, result.elbo, result.effective), dim=1).double().tolist()
+            estimates |= {pair: _Estimate(*row) for pair, row in zip(batch, columns, strict=True)}
+            counting.advance(len(batch))
+    return estimates

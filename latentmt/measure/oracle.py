@@ -1,6 +1,6 @@
-"""The best candidates there were, chosen by someone who knows the references: how much a better choice could bring.
+"""Oracle reranking: the candidates nearest to the references, an upper bound for any reranker.
 
-It compares texts; where they came from is not its business.
+It compares texts, and knows nothing of how they were made.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Choice:
     """The best of each sentence's candidates."""
 
     best: list[int]
-    """Which one it is; of several equally good ones, the first."""
+    """Its index; of several equally good ones, the first."""
     signature: str
-    """What it was chosen by."""
+    """Of the metric it was chosen by."""
 
 
 def best_candidates(

@@ -1,4 +1,4 @@
-"""The paper's own numbers, to be laid beside ours: Table 1 of Lee, Shu and Cho (EMNLP 2020), as printed there.
+"""The paper's numbers and claims, to compare with ours: Table 1 of Lee, Shu and Cho (EMNLP 2020), as printed there.
 
 BLEU is theirs: lower-cased and tokenized as `intl` in their code. Times are milliseconds a sentence, one at a time, on
 a Tesla V100, mean and standard deviation; speed-ups are over the autoregressive model with beam 4.
@@ -26,22 +26,39 @@ class Entry:
     speedup: float
 
 
-ROWS = (
-    *("AR b=1", "AR b=4", "L=0"),
-    *("delta-1", "delta-2", "delta-4", "delta Search"),
-    *("energy-1", "energy-2", "energy-4", "energy Search"),
-    *("score-1", "score-2", "score-4", "score Search"),
+METHODS = ("delta", "energy", "score")
+"""The refinement methods of the paper."""
+PROPOSED, BASELINE = "score", "delta"
+"""The method that the paper proposes, and the one it is compared with."""
+AUTOREGRESSIVE = "AR b=4"
+"""The row that gaps and speed-ups refer to."""
+_SETTINGS = ("-1", "-2", "-4", " Search")
+ROWS = ("AR b=1", AUTOREGRESSIVE, "L=0", *(f"{method}{setting}" for method in METHODS for setting in _SETTINGS))
+"""The rows of Table 1 in its order; L=0, which is the same for all three methods, once."""
+ORDERINGS = (
+    *((f"{method}-1", "L=0") for method in METHODS),
+    *((f"score{setting}", f"delta{setting}") for setting in _SETTINGS),
+    *((f"energy{setting}", f"delta{setting}") for setting in _SETTINGS),
+    *((f"score{setting}", f"energy{setting}") for setting in _SETTINGS),
+    *((f"{method} Search", f"{method}-1") for method in METHODS),
+    *((AUTOREGRESSIVE, f"{method} Search") for method in METHODS),
 )
-"""The rows of Table 1 in its order; L=0, which is the same for all three, once."""
+"""Pairs of rows, the first of which is better according to the paper."""
 
 
 def row_of(options: DecodingOptions) -> str:
-    """The row that a way to translate belongs to; it need not be one of the paper's."""
+    """The name of the row that decoding options belong to; it need not be one of the paper's."""
     if options.method == "teacher":
         return f"AR b={options.beam}"
     if not options.refines:
         return "L=0"
     return f"{options.method} Search" if options.candidates > 1 else f"{options.method}-{options.steps}"
+
+
+def table_order(method: str) -> int:
+    """The position of a method in Table 1; methods that the paper does not have come last."""
+    order = ("teacher", "prior", *METHODS)
+    return order.index(method) if method in order else len(order)
 
 
 def _entries(*numbers: tuple[float, int, int, float]) -> dict[str, Entry]:
@@ -74,5 +91,5 @@ _BY_LANGUAGES = {("en", "de"): "WMT'14 En→De", ("ro", "en"): "WMT'16 Ro→En",
 
 
 def corpus_for(languages: tuple[str, str]) -> str:
-    """The paper's corpus to compare with: the one of these languages, else the one it looks at most closely."""
+    """The paper's corpus to compare with: the one of these languages, else the one it analyses most closely."""
     return _BY_LANGUAGES.get(languages, "IWSLT'16 De→En")

@@ -1,6 +1,6 @@
-"""How good translations are: BLEU and chrF with their signatures, exact matches, repetitions, length.
+"""Translation quality: BLEU and chrF with their signatures, exact matches, repetitions, length.
 
-It compares texts; where they came from is not its business.
+It compares texts, and knows nothing of how they were made.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from latentmt.results import count_repeats
 
 @dataclass(frozen=True)
 class Score:
-    """A number and how it was computed."""
+    """A number and sacreBLEU's signature of it."""
 
     value: float
     signature: str
@@ -26,20 +26,20 @@ class Quality:
     """One system's output against its references."""
 
     bleu: Score
-    """sacreBLEU's default, 13a; cased, but for models that write lower case only."""
+    """sacreBLEU's default, 13a; cased, except for models that write lower case only."""
     bleu_lc_intl: Score
     """Lower-cased, tokenized as `intl`: what the paper reports."""
     chrf: Score
     exact: float
     """The share of texts equal to one of their references."""
     repeats: float
-    """The share of tokens that repeat the one before, before that is mended."""
+    """The share of tokens that repeat the one before, before repetitions are removed."""
     length: float
     """Characters of the output over those of the first reference."""
 
 
 def require_sacrebleu() -> None:
-    """Say what is missing where sacreBLEU is, which only measuring needs."""
+    """Fail with one clear line where sacreBLEU, an optional dependency, is missing."""
     if importlib.util.find_spec("sacrebleu") is None:
         raise UserError("measuring needs sacrebleu: pip install 'latentmt[train]'")
 
@@ -49,7 +49,7 @@ def measure(
 ) -> Quality:
     """Compare texts, and the ids they were decoded from, with one or more lists of references.
 
-    `lowercase`: without regard to case everywhere, and signatures say so.
+    `lowercase`: ignore case in all metrics; the signatures state it.
     """
     require_sacrebleu()
     from sacrebleu import BLEU, CHRF
@@ -70,6 +70,6 @@ def measure(
 
 
 def exact_match(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """The share of texts that are, to the letter, one of their references."""
-    right = sum(text in accepted for text, *accepted in zip(texts, *references, strict=True))
-    return right / max(1, len(texts))
+    """The share of texts that are equal to one of their references."""
+    matches = sum(text in accepted for text, *accepted in zip(texts, *references, strict=True))
+    return matches / max(1, len(texts))

@@ -1,304 +1,238 @@
-"""Everything a report says about a model, measured part by part into one JSON tree.
+"""The data of a report: everything that was measured about a model, as dataclasses that are written as JSON.
 
-Whatever is measured with the same models, test files, settings and machine is measured once (`parts`). Translations are
-kept with the parts and left out of the tree. How it is drawn and written up is not known here.
+How it is measured (`collect`), drawn (`plots`) and written up (`report`) is not known here.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
+from latentmt.config import Section
 from latentmt.errors import UserError
-from latentmt.measure.bootstrap import paired_bootstrap
-from latentmt.measure.evaluate import EvalSet, Wanted, measure_way, ways_of
-from latentmt.measure.landscape import choose_sentence, landscape
-from latentmt.measure.latency import Source, first_texts, measure_speed
-from latentmt.measure.likelihood import SAMPLES, likelihoods
-from latentmt.measure.machine import machine
-from latentmt.measure.paper import row_of
-from latentmt.measure.parts import Parts
-from latentmt.measure.quality import require_sacrebleu
-from latentmt.measure.samples import sampled, take_samples
-from latentmt.measure.tokens import count_tokens, outputs_along
-from latentmt.options import DecodingOptions, Method
-from latentmt.translator import Translator
+from latentmt.fields.base import Style
+from latentmt.measure.bootstrap import Comparison
+from latentmt.measure.landscape import Landscape
+from latentmt.measure.likelihood import SAMPLES, Likelihood
+from latentmt.measure.machine import Machine
+from latentmt.measure.paper import TABLE, Entry
+from latentmt.measure.quality import Quality
+from latentmt.measure.samples import Sample
+from latentmt.measure.timing import Form, Timing
+from latentmt.measure.tokens import TokenCounts
 
-FORMAT = 1
-"""Raised whenever a tree or a part written before could be misread."""
-REFINING: tuple[Method, ...] = ("delta", "energy", "score")
-"""In the paper's order."""
-_CURVE_POINTS = 300
-"""Of a training curve, at most."""
-_TEXTS = "texts"
-"""Under this key a part keeps translations, for itself."""
+FORMAT = 2
+"""Raised whenever a report or a cached measurement written before could be misread."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Section):
     """How much is measured, and with which settings."""
 
     steps: tuple[int, ...] = (1, 2, 4)
     lengths: int = 5
     samples: int = 5
-    """Search: so many lengths, so many latents for each, and the first number of steps."""
+    """A search tries this many lengths and this many latents for each, with the first number of steps."""
     seed: int = 1
     """Of the samples, and of the noise that estimates use."""
     length_bias: float = 0.0
     timed: int = 200
-    """Texts that every way is timed on."""
+    """Texts that every system is timed on."""
     compiled: bool = False
     """Whether compiled searches are timed, too."""
     judged: int = 500
-    """Sentences whose outputs' likelihood is estimated, …"""
+    """Sentences whose log-likelihood is estimated."""
     posterior_samples: int = SAMPLES
-    """… with so many samples each."""
+    """Samples of each estimate."""
     shown: int = 8
     """Samples of translations; 0 for none."""
 
     def __post_init__(self) -> None:
-        for name, least in (("timed", 1), ("judged", 1), ("posterior_samples", 2), ("shown", 0)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name} {getattr(self, name)}: expected {least} or more")
+        for name, minimum in (("timed", 1), ("judged", 1), ("posterior_samples", 2), ("shown", 0)):
+            if getattr(self, name) < minimum:
+                raise UserError(f"{name} {getattr(self, name)}: expected {minimum} or more")
 
 
 @dataclass(frozen=True)
-class Plane:
-    """A model whose latents have two entries, to be drawn; and the sentence, unless one is to be chosen."""
+class Conditions(Section):
+    """The test set and the machine."""
 
-    translator: Translator
-    example: tuple[str, str] | None = None
-    """Source and reference."""
-
-
-def measure_report(
-    translator: Translator,
-    texts: EvalSet,
-    settings: Settings,
-    folder: Path,
-    plane: Plane | None = None,
-    speed: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """All parts of a report, those that are missing measured now and kept in a folder.
-
-    `speed`: that part, of another report, instead of measuring it.
-    """
-    require_sacrebleu()
-    if translator.latent is None:
-        raise UserError("report: there is no latent model")
-    if not _sentences(translator, texts.sources):
-        raise UserError("report: there is nothing to translate")
-    if settings.compiled and not translator.engine.graphed:
-        raise UserError("report: only searches on a GPU are compiled")
-    common = {
-        "format": FORMAT,
-        "files": {Path(name).name: content for name, content in texts.files.items()},  # for people: names may be alike
-        "text": _hash([texts.sources, texts.references]),
-        "sentences": len(texts.sources),
-        **machine(translator),
-    }
-    parts = Parts(folder, common)
-    refining = [method for method in REFINING if method in translator.methods]
-    all_options = _ways(translator, settings)
-    speed = _those(speed, all_options) if speed else None
-    drawn = _landscape(parts, texts, plane) if plane else None  # first, since most can be wrong with it
-    ways = {row_of(options): _way(parts, translator, texts, options) for options in all_options}
-    tree: dict[str, Any] = {
-        "format": FORMAT,
-        "about": common | {"models": translator.fingerprints, "settings": asdict(settings)},
-        "ways": ways,
-        "comparisons": _comparisons(parts, texts, ways),
-        "tokens": {method: _tokens(parts, translator, texts, settings, method) for method in refining},
-        "likelihood": {method: _likelihood(parts, translator, texts, settings, method) for method in refining},
-        "speed": speed or _speed(parts, translator, texts, settings, all_options),
-        "landscape": drawn,
-        "samples": _samples(parts, translator, texts, settings) if settings.shown else None,
-    }
-    tree["about"]["settings"] |= {name: tree["speed"]["signature"][name] for name in ("timed", "compiled")}
-    if plane:
-        tree["about"]["plane"] = plane.translator.fingerprints
-    return _without_texts(tree)
+    files: dict[str, str]
+    """File name → hash, for people: two files may have the same name."""
+    text_hash: str
+    """Of sources and references."""
+    lines: int
+    machine: Machine
 
 
-def training_curves(folder: Path) -> dict[str, Any]:
-    """The logs of a work folder's training runs, by stage and kind (`train`, `dev`), as far as there are any."""
-    curves: dict[str, Any] = {}
-    for path in sorted(folder.glob("training/*/log.jsonl")):
-        entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
-        kinds = {kind: [entry for entry in entries if entry["kind"] == kind] for kind in ("train", "dev")}
-        curves[path.parent.name] = {kind: _thinned(some) for kind, some in kinds.items() if some}
-    return curves
+@dataclass(frozen=True)
+class Signature(Section):
+    """Everything that a measurement depends on."""
+
+    conditions: Conditions
+    models: dict[str, str]
+    """Kind → fingerprint of each model that takes part."""
+    settings: dict[str, Any]
+    """As they are in JSON."""
+    format: int = FORMAT
 
 
-def _thinned(entries: list[Any]) -> list[Any]:
-    """At most so many, evenly spread, the last among them."""
-    step = -(-len(entries) // _CURVE_POINTS)
-    return entries[::-step][::-1]
+@dataclass(frozen=True)
+class Measurement(Section):
+    """The base of everything that is measured and cached on its own."""
+
+    signature: Signature
 
 
-def _ways(translator: Translator, settings: Settings) -> list[DecodingOptions]:
-    """Table 1: the teacher, L=0, and every method with every number of steps and with search."""
-    methods: tuple[Method, ...] = ("teacher", "prior", *REFINING)
-    wanted = Wanted(
-        methods=[method for method in methods if method in translator.methods],
-        steps=settings.steps,
-        lengths=settings.lengths,
-        samples=settings.samples,
-        rerank="teacher" if translator.teacher else "elbo",
-        seed=settings.seed,
-        length_bias=settings.length_bias,
-        remove_repeats="pieces",  # as the paper does
-        verbatim=False,
-    )
-    return ways_of(translator, wanted)
+@dataclass(frozen=True)
+class System(Measurement):
+    """A row of Table 1: a method with its decoding options, and its quality."""
+
+    method: str
+    """Not checked against the methods of this installation: a report is read anywhere."""
+    steps: int
+    """Refinement steps; 0 where nothing is refined."""
+    candidates: int
+    rerank: str
+    beam: int | None
+    """Of the teacher; None for other methods."""
+    quality: Quality
+    texts: list[str]
+    """The translations: kept in the cache, left out of a report."""
+
+    @property
+    def is_search(self) -> bool:
+        """Whether one of several candidates was chosen."""
+        return self.candidates > 1
+
+    @property
+    def bleu(self) -> float:
+        """The paper's BLEU."""
+        return self.quality.bleu_lc_intl.value
 
 
-def _models(translator: Translator, options: DecodingOptions) -> dict[str, str]:
-    """The fingerprints of what takes part."""
-    kinds = (
-        {"teacher"}
-        if options.method == "teacher"
-        else {"latent", *([options.method] if options.refines else []), options.rerank}
-    )
-    return {kind: hash_ for kind, hash_ in translator.fingerprints.items() if kind in kinds}
+@dataclass(frozen=True)
+class Ordering(Section):
+    """Two rows of Table 1, the first of which is better according to the paper."""
+
+    better: str
+    worse: str
+    comparison: Comparison
 
 
-def _way(parts: Parts, translator: Translator, texts: EvalSet, options: DecodingOptions) -> dict[str, Any]:
-    def measure() -> dict[str, Any]:
-        row = measure_way(translator, texts, options)
-        return {"name": str(options), "quality": asdict(row.quality), _TEXTS: row.texts}
+@dataclass(frozen=True)
+class Orderings(Measurement):
+    """The paper's orderings, compared by paired bootstrap."""
 
-    facts = {"options": asdict(options), "models": _models(translator, options), "graphed": translator.engine.graphed}
-    return parts.get(str(options), facts, measure)
+    orderings: list[Ordering]
 
 
-def _comparisons(parts: Parts, texts: EvalSet, ways: Mapping[str, Any]) -> dict[str, Any]:
-    """The paper's orderings, by paired bootstrap in the paper's BLEU."""
+@dataclass(frozen=True)
+class TokenCurve(Measurement):
+    """Token counts after each number of steps of a method."""
 
-    def compared(of: str, against: str) -> dict[str, Any]:
-        mine, other = (ways[row]["result"][_TEXTS] for row in (of, against))
-        found = paired_bootstrap(mine, other, texts.references, lowercase=True, tokenize="intl")
-        return {"of": of, "against": against} | asdict(found)
-
-    pairs = _claims(ways)
-    outputs = {row: _hash(way["result"][_TEXTS]) for row, way in ways.items()}
-    return parts.get(
-        "paired bootstrap", {"outputs": outputs, "pairs": pairs}, lambda: [compared(*pair) for pair in pairs]
-    )
+    points: list[TokenCounts]
 
 
-def _claims(ways: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the paper says is better than what, as far as both were measured."""
-    steps = ("-1", "-2", "-4", " Search")
-    pairs = [(f"{method}-1", "L=0") for method in REFINING]
-    for better, worse in (("score", "delta"), ("energy", "delta"), ("score", "energy")):
-        pairs += [(f"{better}{options}", f"{worse}{options}") for options in steps]
-    pairs += [(f"{method} Search", f"{method}-1") for method in REFINING]
-    pairs += [("AR b=4", f"{method} Search") for method in REFINING]
-    return [pair for pair in pairs if all(row in ways for row in pair)]
+@dataclass(frozen=True)
+class LikelihoodCurve(Measurement):
+    """Log-likelihood after each number of steps of a method."""
+
+    points: list[Likelihood]
 
 
-def _tokens(parts: Parts, translator: Translator, texts: EvalSet, settings: Settings, method: Method) -> dict[str, Any]:
-    def measure() -> Any:
-        sentences = _sentences(translator, texts.sources)
-        outputs = outputs_along(translator, sentences, method, length_bias=settings.length_bias)
-        return [asdict(one) for one in count_tokens(translator, outputs, texts.references[0])]
+@dataclass(frozen=True)
+class SystemTime(Section):
+    """How long a system takes for one text."""
 
-    options = DecodingOptions(method=method)
-    facts = {"models": _models(translator, options), "method": method, "length_bias": settings.length_bias}
-    return parts.get(f"tokens along {method}", facts, measure)
-
-
-def _likelihood(
-    parts: Parts, translator: Translator, texts: EvalSet, settings: Settings, method: Method
-) -> dict[str, Any]:
-    def measure() -> Any:
-        sentences = _sentences(translator, texts.sources)[: settings.judged]
-        outputs = outputs_along(translator, sentences, method, length_bias=settings.length_bias)
-        name, samples = f"log p along {method}", settings.posterior_samples
-        return [asdict(one) for one in likelihoods(translator, sentences, outputs, samples, settings.seed, name)]
-
-    facts = {
-        "models": _models(translator, DecodingOptions(method=method)),
-        "method": method,
-        "length_bias": settings.length_bias,
-        "judged": settings.judged,
-        "samples": settings.posterior_samples,
-        "seed": settings.seed,
-    }
-    return parts.get(f"log p along {method}", facts, measure)
+    row: str
+    form: Form
+    text: Timing
+    """From a text to its translation."""
+    model: Timing | None
+    """From ids to ids, of the texts that are one sentence."""
 
 
-def _speed(
-    parts: Parts, translator: Translator, texts: EvalSet, settings: Settings, all_options: Sequence[DecodingOptions]
-) -> dict[str, Any]:
-    """All ways in one part: only times of one run are compared."""
+@dataclass(frozen=True)
+class Timings(Measurement):
+    """All systems timed in one run: times of different runs are not compared."""
 
-    def measure() -> Any:
-        source = Source(first_texts(translator, texts.sources, settings.timed), {})
-        found = measure_speed(translator, source, all_options, [], settings.compiled)
-        speeds = [asdict(speed) | {"row": row_of(speed.options)} for speed in found.results]
-        return {"texts": found.texts, "sentences": found.sentences, "threads": found.threads, "speeds": speeds}
+    texts: int
+    sentences: int
+    threads: int
+    length_bias: float
+    times: list[SystemTime]
 
-    facts = {
-        "models": translator.fingerprints,
-        "ways": [asdict(options) for options in all_options],
-        "timed": settings.timed,
-        "compiled": settings.compiled,
-        "threads": torch.get_num_threads(),
-        "graphed": translator.engine.graphed,
-    }
-    return parts.get("speed", facts, measure)
+    def by_form(self) -> dict[str, dict[str, Timing]]:
+        """Form → row → its times, text to text."""
+        forms: dict[str, dict[str, Timing]] = {}
+        for time in self.times:
+            forms.setdefault(time.form, {})[time.row] = time.text
+        return forms
 
 
-def _those(speed: dict[str, Any], all_options: Sequence[DecodingOptions]) -> dict[str, Any]:
-    """The times of these ways only."""
-    rows = {row_of(options) for options in all_options}
-    speeds = [one for one in speed["result"]["speeds"] if one["row"] in rows]
-    if not speeds:
-        raise UserError("report: the report that times are taken from has timed nothing that this model does")
-    return speed | {"result": speed["result"] | {"speeds": speeds}}
+@dataclass(frozen=True)
+class LandscapeResult(Measurement):
+    """Figure 4, which has a model of its own."""
+
+    landscape: Landscape
+    line: int | None
+    """The number of the sentence in the test set where it was chosen there, from 1."""
 
 
-def _landscape(parts: Parts, texts: EvalSet, plane: Plane) -> dict[str, Any]:
-    def measure() -> Any:
-        references, model = texts.references[0], plane.translator
-        if plane.example:
-            return asdict(landscape(model, *plane.example))
-        number = choose_sentence(model, texts.sources, references)
-        return asdict(landscape(model, texts.sources[number], references[number])) | {"line": number + 1}
+@dataclass(frozen=True)
+class SampleSet(Measurement):
+    """Translations of samples of the prior, before and after refinement."""
 
-    return parts.get("landscape", {"models": plane.translator.fingerprints, "example": plane.example}, measure)
+    method: str
+    steps: int
+    samples: list[Sample]
 
 
-def _samples(parts: Parts, translator: Translator, texts: EvalSet, settings: Settings) -> dict[str, Any]:
-    options = replace(sampled(translator, seed=settings.seed), remove_repeats="pieces", verbatim=False)
+@dataclass(frozen=True)
+class Curves(Section):
+    """The logged metrics of a training run, an entry a logged step, `step` among its keys."""
 
-    def measure() -> Any:
-        found = take_samples(translator, texts.sources, texts.references, settings.shown, options)
-        return {"method": options.method, "steps": options.steps, "samples": [asdict(sample) for sample in found]}
-
-    facts = {"models": _models(translator, options), "options": asdict(options), "shown": settings.shown}
-    return parts.get("samples", facts, measure)
+    train: list[dict[str, float]]
+    dev: list[dict[str, float]]
 
 
-def _sentences(translator: Translator, texts: Sequence[str]) -> list[list[int]]:
-    return [ids for text in texts for ids in translator.sentences(text)]
+@dataclass(frozen=True)
+class Report(Section):
+    """Everything that was measured about a model, and the conditions it was measured under."""
 
+    name: str
+    languages: tuple[str, str]
+    paper: str
+    """The paper's corpus that results are compared with."""
+    conditions: Conditions
+    models: dict[str, str]
+    settings: Settings
+    styles: dict[str, Style]
+    """By method and training stage, so that a figure needs nothing but the report."""
+    systems: dict[str, System]
+    """By row, in the order of the table."""
+    orderings: Orderings
+    tokens: dict[str, TokenCurve]
+    """By method; so is `likelihood`."""
+    likelihood: dict[str, LikelihoodCurve]
+    timings: Timings
+    landscape: LandscapeResult | None
+    samples: SampleSet | None
+    training: dict[str, Curves]
+    """By stage."""
+    command: list[str] = field(default_factory=list)
+    """The command that made the report."""
+    provenance: str = ""
+    """How the report was put together, where no single command made it."""
+    format: int = FORMAT
 
-def _hash(tree: Any) -> str:
-    return hashlib.sha256(json.dumps(tree).encode()).hexdigest()
+    @property
+    def paper_rows(self) -> dict[str, Entry]:
+        """The paper's numbers; it need not have all rows of the report."""
+        return TABLE[self.paper]
 
-
-def _without_texts(tree: dict[str, Any]) -> dict[str, Any]:
-    ways = {
-        row: part | {"result": {key: value for key, value in part["result"].items() if key != _TEXTS}}
-        for row, part in tree["ways"].items()
-    }
-    return tree | {"ways": ways}
+    @property
+    def other_timed_models(self) -> dict[str, str]:
+        """The models that were timed, by kind, as far as they are not those of the report."""
+        return {kind: hash_ for kind, hash_ in self.timings.signature.models.items() if self.models.get(kind) != hash_}

@@ -1,4 +1,4 @@
-"""Where measured numbers go for programs: one rule for every command that measures."""
+"""Measured numbers as JSON: one rule for every command that measures."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from latentmt.files import make_folder, write_atomically
 
 
 def json_file(path: Path) -> Path:
-    """A path that a file can be written to: better to know before the work than after it."""
+    """Check that a file can be written to a path, before the work begins."""
     if path.is_dir():
         raise UserError(f"{path}: a folder, not a file")
     make_folder(path.parent)
     return path
 
 
-def write_result(tree: Any, console: Console, path: Path | None) -> None:
-    """Write JSON, readable, to the file if one is named; and as a last line where no person is looking."""
+def write_result(result: Any, console: Console, path: Path | None) -> None:
+    """Write indented JSON to the file if one is named, and one line of JSON where the output is not a terminal."""
     if path:
-        write_atomically(path, json.dumps(tree, indent=2, ensure_ascii=False) + "\n")
+        write_atomically(path, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     if not console.file.isatty():
-        console.out(json.dumps(tree), highlight=False)
+        console.out(json.dumps(result), highlight=False)

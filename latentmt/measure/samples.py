@@ -1,6 +1,6 @@
-"""Translations before and after refinement, side by side, with what has moved and what has changed (Table 2).
+"""Translations before and after refinement, side by side, with moved and changed phrases marked (Table 2).
 
-A latent is drawn from the prior, not taken as its mean: there is more to refine. Phrases are sequences of words.
+The latent is a sample of the prior, not its mean, so that there is more to refine. Phrases are sequences of words.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from rich.console import Console
 from rich.text import Text
 
 from latentmt.errors import UserError
+from latentmt.measure.methods import default_method, refining_methods, require_latent
 from latentmt.measure.results import write_result
-from latentmt.options import DecodingOptions, Method, default_method
+from latentmt.options import DecodingOptions
 from latentmt.translator import Translator
 
 KEPT, CHANGED = 0, -1
-"""What a phrase is marked with; those that have moved are numbered from 1, on both sides alike."""
+"""Marks of a phrase; those that have moved are numbered from 1, alike on both sides."""
 _OPEN = -2
-"""Not decided yet."""
+"""Not marked yet."""
 _MOVED_STYLES = ("bold blue", "bold magenta", "bold cyan", "bold yellow")
 _CHANGED_STYLES = ("strike red", "underline green")
-"""Of what has gone, and of what has come."""
+"""Of words that were removed, and of words that were added."""
 
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that stay together."""
+    """Consecutive words with the same mark."""
 
     text: str
     mark: int
@@ -39,7 +40,7 @@ class Phrase:
 
 @dataclass(frozen=True)
 class Sample:
-    """A sentence, what it should become, and what it became."""
+    """A sentence, its references, and its translation before and after refinement."""
 
     source: str
     references: list[str]
@@ -49,13 +50,14 @@ class Sample:
     """Refined."""
 
 
-def sampled(translator: Translator, method: Method | None = None, steps: int = 1, seed: int = 1) -> DecodingOptions:
-    """How to refine a sample of the prior: of two candidates, the first is its mean and the second is meant."""
-    if translator.latent is None:
-        raise UserError("samples: there is no latent model whose latents could be refined")
-    method = method or default_method([one for one in translator.methods if one not in ("prior", "teacher")])
+def sample_options(translator: Translator, method: str | None = None, steps: int = 1, seed: int = 1) -> DecodingOptions:
+    """Options that refine a sample of the prior: the first of two candidates is the mean, the second is the sample."""
+    require_latent(translator)
+    refining = refining_methods(translator)
+    method = method or default_method(refining)
     if method in ("prior", "teacher") or steps < 1:
-        raise UserError("samples: a method that refines (delta, score, energy) and at least one step are needed")
+        needed = f"a method that refines ({', '.join(refining)}) and at least one step"
+        raise UserError(f"samples: {needed} are needed")
     return translator.options(method=method, steps=steps, samples=2, rerank="decoder", seed=seed)
 
 
@@ -66,34 +68,36 @@ def take_samples(
     count: int,
     options: DecodingOptions,
 ) -> list[Sample]:
-    """The first sentences that refinement changes, `count` of them at most. How: `sampled(…)`.
+    """The first sentences that refinement changes, at most `count` of them, with options of `sample_options`.
 
     References: one list or more, each as long as the sources. Texts of several sentences are left out.
     """
-    found: list[Sample] = []
+    samples: list[Sample] = []
     numbers = (number for number, text in enumerate(sources) if len(translator.sentences(text)) == 1)
-    while len(found) < count and (some := list(itertools.islice(numbers, 2 * count))):
-        texts = [sources[number] for number in some]
-        ways = (replace(options, steps=0), options)
-        both = [[each[1].text for each in translator.candidates(texts, way)] for way in ways]
-        for number, before, after in zip(some, *both, strict=True):
+    while len(samples) < count and (chunk := list(itertools.islice(numbers, 2 * count))):
+        texts = [sources[number] for number in chunk]
+        before_and_after = [
+            [candidates[1].text for candidates in translator.candidates(texts, each)]
+            for each in (replace(options, steps=0), options)
+        ]
+        for number, before, after in zip(chunk, *before_and_after, strict=True):
             if before != after:
                 accepted = [reference[number] for reference in references]
-                found.append(Sample(sources[number], accepted, *compare(before.split(), after.split())))
-    return found[:count]
+                samples.append(Sample(sources[number], accepted, *compare(before.split(), after.split())))
+    return samples[:count]
 
 
 def compare(before: Sequence[str], after: Sequence[str]) -> tuple[list[Phrase], list[Phrase]]:
-    """Both as phrases: what both have in the same order is kept, what the other has elsewhere has moved.
+    """Both sides as phrases: words in the same order on both sides are kept, words that are elsewhere have moved.
 
-    The rest has changed. Capital letters and punctuation do not matter for whether a word has moved.
+    The rest has changed. Case and punctuation are ignored when moved words are looked for.
     """
     first, second = ([word.strip(string.punctuation).casefold() for word in side] for side in (before, after))
     marks = _Marks([_OPEN] * len(before), [_OPEN] * len(after))
     for block in difflib.SequenceMatcher(None, first, second, autojunk=False).get_matching_blocks():
-        for place in range(block.size):
-            same = before[block.a + place] == after[block.b + place]
-            marks.set(difflib.Match(block.a + place, block.b + place, 1), KEPT if same else CHANGED)
+        for offset in range(block.size):
+            same = before[block.a + offset] == after[block.b + offset]
+            marks.set(difflib.Match(block.a + offset, block.b + offset, 1), KEPT if same else CHANGED)
     for number in itertools.count(1):
         block = marks.longest_common(first, second)
         if not block.size:
@@ -104,7 +108,7 @@ def compare(before: Sequence[str], after: Sequence[str]) -> tuple[list[Phrase], 
 
 @dataclass(frozen=True)
 class _Marks:
-    """Of the words on both sides."""
+    """The marks of the words on both sides."""
 
     before: list[int]
     after: list[int]
@@ -114,7 +118,7 @@ class _Marks:
             side[start : start + block.size] = [mark] * block.size
 
     def longest_common(self, first: Sequence[str], second: Sequence[str]) -> difflib.Match:
-        """The longest phrase of words without a mark that both sides have; more than punctuation."""
+        """The longest unmarked phrase that both sides have; punctuation alone does not count."""
         best = difflib.Match(0, 0, 0)
         for left, right in itertools.product(range(len(first)), range(len(second))):
             pairs = zip(first[left:], second[right:], self.before[left:], self.after[right:], strict=False)
@@ -127,14 +131,14 @@ class _Marks:
 
 def _phrases(words: Sequence[str], marks: Sequence[int]) -> Iterator[Phrase]:
     marks = [CHANGED if mark == _OPEN else mark for mark in marks]
-    for mark, some in itertools.groupby(zip(words, marks, strict=True), key=lambda pair: pair[1]):
-        yield Phrase(" ".join(word for word, _ in some), mark)
+    for mark, pairs in itertools.groupby(zip(words, marks, strict=True), key=lambda pair: pair[1]):
+        yield Phrase(" ".join(word for word, _ in pairs), mark)
 
 
 def show_samples(
     samples: Sequence[Sample], options: DecodingOptions, console: Console, path: Path | None = None
 ) -> None:
-    """Print them, phrases coloured where there are colours, and give the JSON out."""
+    """Print samples, with coloured phrases on a terminal, and write the JSON."""
     for sample in samples:
         _line(console, "source", Text(sample.source))
         for reference in sample.references:

@@ -1,7 +1,4 @@
-"""What is said about times that were measured: percentiles, medians by length, ratios, who overtakes whom.
-
-It holds no watch; `latency` does.
-"""
+"""Statistics of measured times: percentiles, medians by length, speed-ups, crossovers. `latency` measures them."""
 
 from __future__ import annotations
 
@@ -11,17 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from latentmt.options import DecodingOptions, default_method
+from latentmt.measure.methods import default_method
+from latentmt.options import DecodingOptions
 
 Form = Literal["eager", "graphed", "compiled"]
-"""Whether searches are done as they come, recorded, or recorded after they were compiled."""
+"""The form of execution: eager, as recorded CUDA graphs, or compiled and recorded."""
 LENGTHS = (8, 16, 24, 32, 48, 64)
 """Source tokens, EOS counted, of the longest text in each group of texts."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of a number of translations; `std` is that of exactly these."""
+    """Milliseconds of a number of translations; `std` is the population's."""
 
     count: int
     p50: float
@@ -30,14 +28,14 @@ class Timing:
     mean: float
     std: float
     speedup: float
-    """How many times as long the baseline's median is."""
+    """The baseline's median over this median."""
     p50_by_tokens: dict[str, float]
-    """The medians of texts of similar length, where there are any."""
+    """Length group → the median of its texts."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Sentences a second, a number of them at a time."""
+    """Sentences a second at a batch size."""
 
     batch: int
     sentences_per_second: float
@@ -45,7 +43,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast one way to translate is."""
+    """The speed of one system."""
 
     name: str
     options: DecodingOptions
@@ -59,7 +57,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Crossover:
-    """Where a teacher becomes faster than refining."""
+    """The batch size at which a teacher becomes faster than a refining system."""
 
     teacher: str
     against: str
@@ -77,13 +75,13 @@ class Crossover:
 def percentile(values: Sequence[float], share: float) -> float:
     """The value below which this share of the values lies, interpolated between neighbours."""
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
-    return low + (high - low) * (place - math.floor(place))
+    position = share * (len(ordered) - 1)
+    low, high = ordered[math.floor(position)], ordered[math.ceil(position)]
+    return low + (high - low) * (position - math.floor(position))
 
 
 def length_group(tokens: int) -> str:
-    """The name of the group of texts that have about this many source tokens."""
+    """The name of the length group of texts with this many source tokens."""
     low = 1
     for high in LENGTHS:
         if tokens <= high:
@@ -93,7 +91,7 @@ def length_group(tokens: int) -> str:
 
 
 def summary(times: Sequence[float], tokens: Sequence[int], baseline: Sequence[float]) -> Timing:
-    """The times of texts that have so many tokens each, beside the baseline's times for them."""
+    """Summarise the times of texts with these numbers of tokens, and compare them with the baseline's times."""
     groups: dict[str, list[float]] = {}
     for count, duration in sorted(zip(tokens, times, strict=True)):
         groups.setdefault(length_group(count), []).append(duration)
@@ -111,7 +109,7 @@ def summary(times: Sequence[float], tokens: Sequence[int], baseline: Sequence[fl
 
 
 def baseline_of(all_options: Sequence[DecodingOptions]) -> DecodingOptions:
-    """What all are compared with: the teacher's beam of 4 if it is among them, else L=0, else the first."""
+    """What the others are compared with: the teacher with beam 4 if it is among them, else L=0, else the first."""
     for name in ("teacher beam 4", "L=0"):
         for options in all_options:
             if str(options) == name:
@@ -125,16 +123,16 @@ def overtakes(teacher: Mapping[int, float], other: Mapping[int, float]) -> int |
 
 
 def crossovers(speeds: Sequence[Speed]) -> Iterator[Crossover]:
-    """Every teacher against the refining way one would use by default, each form apart."""
+    """Every teacher against the default refining system of the same form."""
     for form in dict.fromkeys(speed.form for speed in speeds):
-        alike = [speed for speed in speeds if speed.form == form]
-        refining = [speed for speed in alike if speed.options.refines and speed.options.candidates == 1]
+        same_form = [speed for speed in speeds if speed.form == form]
+        refining = [speed for speed in same_form if speed.options.refines and speed.options.candidates == 1]
         if not refining:
             continue
         method = default_method([speed.options.method for speed in refining])
         default = min((s for s in refining if s.options.method == method), key=lambda s: s.options.steps)
         rates = {rate.batch: rate.sentences_per_second for rate in default.rates}
-        for speed in alike:
+        for speed in same_form:
             if speed.options.method == "teacher":
-                mine = {rate.batch: rate.sentences_per_second for rate in speed.rates}
-                yield Crossover(speed.name, default.name, overtakes(mine, rates), max(mine))
+                own_rates = {rate.batch: rate.sentences_per_second for rate in speed.rates}
+                yield Crossover(speed.name, default.name, overtakes(own_rates, rates), max(own_rates))

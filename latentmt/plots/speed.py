@@ -9,24 +9,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from latentmt.plots.style import LOOKS, WIDTH, Look, look_of
+from latentmt.fields.base import Style
+from latentmt.measure.report import Report, System, SystemTime
+from latentmt.plots.style import WIDTH
 
-_BY_LENGTH = ("AR b=4", "AR b=1", "L=0", "delta-1", "energy-1", "score-1", "score Search")
-"""The rows whose latency by length is drawn; more would be a thicket."""
+_LINES = {"teacher": "--", "prior": ":"}
+"""Line styles of the methods that do not refine; the others have solid lines."""
+
+Point = tuple[float, float]
 
 
-def draw_tradeoff(ways: Mapping[str, Any], speed: Mapping[str, Any]) -> Figure:
-    """Every way to translate as a point: milliseconds a sentence and BLEU; a panel for each form of execution."""
-    figure, panels = _panels(speed, height=3.3)
-    for axes, speeds in panels:
-        points = {
-            one["row"]: (one["text"]["mean"], ways[one["row"]]["result"]["quality"]["bleu_lc_intl"]["value"])
-            for one in speeds
-        }
-        for method, look in LOOKS.items():
-            _path(
-                axes, {row: point for row, point in points.items() if look_of(row) == look}, points.get("L=0"), method
-            )
+def draw_tradeoff(report: Report) -> Figure:
+    """Every system as a point: milliseconds a sentence and BLEU; a panel for each form of execution."""
+    figure, panels = _panels(report, height=3.3)
+    for axes, times in panels:
+        points = {time.row: (time.text.mean, report.systems[time.row].bleu) for time in times}
+        for method in dict.fromkeys(report.systems[row].method for row in points):
+            _path(axes, report, points, method)
         _milliseconds(axes.xaxis, axes.set_xscale)
         axes.set_xlabel("ms a sentence, one at a time")
     panels[0][0].set_ylabel("BLEU (lower-cased, intl)")
@@ -34,22 +33,24 @@ def draw_tradeoff(ways: Mapping[str, Any], speed: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def draw_latency(speed: Mapping[str, Any]) -> Figure:
+def draw_latency(report: Report) -> Figure:
     """The median latency of texts of similar length; a panel for each form of execution."""
-    figure, panels = _panels(speed, height=3.1)
-    for axes, speeds in panels:
-        rows = {one["row"]: one["text"]["p50_by_tokens"] for one in speeds}
-        for row in (row for row in _BY_LENGTH if row in rows):
-            look, style = look_of(row), "--" if row in ("AR b=1", "score Search") else "-"
-            face = "white" if row in ("AR b=1", "score Search") else look.color
+    figure, panels = _panels(report, height=3.1)
+    for axes, times in panels:
+        rows = {time.row: time.text.p50_by_tokens for time in times}
+        for row in _latency_rows(report):
+            if row not in rows:
+                continue
+            system = report.systems[row]
+            style, is_open = report.styles[system.method], system.is_search or system.beam == 1
             axes.plot(
                 range(len(rows[row])),
                 list(rows[row].values()),
                 label=row,
-                color=look.color,
-                marker=look.marker,
-                linestyle=style,
-                markerfacecolor=face,
+                color=style.color,
+                marker=style.marker,
+                linestyle="--" if is_open else "-",
+                markerfacecolor="white" if is_open else style.color,
             )
         groups = next(iter(rows.values()))
         axes.set_xticks(range(len(groups)), list(groups))
@@ -60,48 +61,60 @@ def draw_latency(speed: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _panels(speed: Mapping[str, Any], height: float) -> tuple[Figure, list[tuple[Axes, list[Any]]]]:
-    """Axes for each form, beside each other, with the speeds that belong there."""
-    speeds = speed["result"]["speeds"]
-    forms = list(dict.fromkeys(one["form"] for one in speeds))
+def _latency_rows(report: Report) -> list[str]:
+    """The rows with the fewest steps of each method, and the best search: more lines could not be told apart."""
+    systems = report.systems
+    steps = {system.method: system.steps for system in reversed(systems.values()) if not system.is_search}
+    rows = [row for row, system in systems.items() if not system.is_search and system.steps == steps[system.method]]
+    rows.sort(key=lambda row: -(systems[row].beam or 0))  # open markers are drawn over filled ones
+    searches = [row for row, system in systems.items() if system.is_search]
+    return rows + sorted(searches, key=lambda row: systems[row].bleu)[-1:]
+
+
+def _panels(report: Report, height: float) -> tuple[Figure, list[tuple[Axes, list[SystemTime]]]]:
+    """Axes for each form, beside each other, with the times that belong there."""
+    times = report.timings.times
+    forms = list(dict.fromkeys(time.form for time in times))
     figure = Figure(figsize=(WIDTH if len(forms) > 1 else 0.75 * WIDTH, height), layout="constrained")
     all_axes = figure.subplots(1, len(forms), squeeze=False, sharey=True)[0]
     for axes, form in zip(all_axes, forms, strict=True):
         if len(forms) > 1:
             axes.set_title(form, loc="left")
     return figure, [
-        (axes, [s for s in speeds if s["form"] == form]) for axes, form in zip(all_axes, forms, strict=True)
+        (axes, [time for time in times if time.form == form]) for axes, form in zip(all_axes, forms, strict=True)
     ]
 
 
-def _path(
-    axes: Axes, points: Mapping[str, tuple[float, float]], start: tuple[float, float] | None, method: str
+def _path(axes: Axes, report: Report, points: Mapping[str, Point], method: str) -> None:
+    """A method's points, connected by the number of steps from L = 0 on. A search is an open marker."""
+    style = report.styles[method]
+    own = {row: point for row, point in points.items() if report.systems[row].method == method}
+    search = {row: point for row, point in own.items() if report.systems[row].is_search}
+    single = {row: point for row, point in own.items() if row not in search}
+    refines = any(report.systems[row].steps for row in own)
+    line = [*([points["L=0"]] if refines and "L=0" in points else []), *single.values()]
+    linestyle = _LINES.get(method, "-")
+    axes.plot(*zip(*line, strict=True), color=style.color, linestyle=linestyle, linewidth=1, alpha=0.6, zorder=2)
+    _dots(axes, report.systems, single, style, style.color, style.label)
+    _dots(axes, report.systems, search, style, "white", f"{style.label}, search")
+
+
+def _dots(
+    axes: Axes, systems: Mapping[str, System], points: Mapping[str, Point], style: Style, face: str, label: str
 ) -> None:
-    """A method's points; those with more and more steps are connected, from L = 0 on. A search is an open marker."""
-    look, search = LOOKS[method], {row: point for row, point in points.items() if row.endswith("Search")}
-    plain = {row: point for row, point in points.items() if row not in search}
     if not points:
         return
-    line = [start, *plain.values()] if start and method not in ("AR", "L=0") else list(plain.values())
-    axes.plot(*zip(*line, strict=True), color=look.color, linestyle=look.line, linewidth=1, alpha=0.6, zorder=2)
-    _dots(axes, plain, look, look.color, look.label)
-    _dots(axes, search, look, "white", f"{look.label}, search")
-
-
-def _dots(axes: Axes, points: Mapping[str, tuple[float, float]], look: Look, face: str, label: str) -> None:
-    if not points:
-        return
-    size = 75 if look.marker == "*" else 36
+    size = 75 if style.marker == "*" else 36
     x, y = zip(*points.values(), strict=True)
-    axes.scatter(x, y, s=size, marker=look.marker, c=face, edgecolors=look.color, label=label, zorder=3)
+    axes.scatter(x, y, s=size, marker=style.marker, c=face, edgecolors=style.color, label=label, zorder=3)
     for row, point in points.items():
-        if row.startswith("AR"):
-            side = -1 if row == "AR b=1" else 1  # these two may lie close together
-            at: dict[str, Any] = {"xytext": (7 * side, 0), "ha": "right" if side < 0 else "left", "va": "center"}
-        else:
-            at = {"xytext": (0, 5), "ha": "center"}
-        name = "" if row == "L=0" or row.endswith("Search") else row.removeprefix("AR ").rpartition("-")[2]
-        axes.annotate(name, point, textcoords="offset points", fontsize=7, color=look.color, **at)
+        system = systems[row]
+        name = str(system.steps) if system.steps and not system.is_search else ""
+        where: dict[str, Any] = {"xytext": (0, 5), "ha": "center"}
+        if system.beam:
+            name, side = f"b={system.beam}", -1 if system.beam == 1 else 1  # the two may lie close together
+            where = {"xytext": (7 * side, 0), "ha": "right" if side < 0 else "left", "va": "center"}
+        axes.annotate(name, point, textcoords="offset points", fontsize=7, color=style.color, **where)
 
 
 def _milliseconds(axis: Any, set_scale: Any) -> None:

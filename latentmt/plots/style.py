@@ -1,7 +1,7 @@
-"""How figures look: one colour and one marker a method, everywhere; and how they are written, byte for byte the same.
+"""The style of all figures, and how they are written: the same bytes each time.
 
-The colours are those of Okabe and Ito, which people with any kind of colour vision can tell apart; markers and line
-styles say the same once more, for print without colours.
+A method has one colour and one marker in every figure; the report names them. Markers and line styles repeat what the
+colours say, for print in black and white.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,33 +42,9 @@ _RC: Any = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
-    """Of a method."""
-
-    label: str
-    color: str
-    marker: str
-    line: str = "-"
-
-
-LOOKS = {
-    "AR": Look("autoregressive", "#000000", "D", "--"),
-    "L=0": Look("L = 0", "#7f7f7f", "*", ":"),
-    "delta": Look("delta", "#0072B2", "X", "-"),
-    "energy": Look("energy", "#D55E00", "^", "-"),
-    "score": Look("score", "#009E73", "o", "-"),
-}
-
-
-def look_of(row: str) -> Look:
-    """The look of a row of Table 1, or of a method."""
-    return LOOKS[row if row in LOOKS else row.replace("-", " ").split()[0]]
-
-
 @contextmanager
 def styled(name: str) -> Iterator[None]:
-    """All that is drawn and written inside looks like this; a figure's name makes its SVG's ids its own."""
+    """The style for drawing and writing a figure; its name makes the ids in the SVG unique."""
     with matplotlib.rc_context(_RC | {"svg.hashsalt": name}):
         yield
 
@@ -78,17 +53,17 @@ def write_figure(draw: Callable[[], Figure], folder: Path, name: str) -> Path:
     """Draw a figure and write it as SVG and as PNG; the SVG's path."""
     with styled(name):
         figure = draw()
-        for kind, nameless in (("svg", "Date"), ("png", "Software")):
+        for kind, omitted in (("svg", "Date"), ("png", "Software")):
             content = io.BytesIO()
-            figure.savefig(content, format=kind, dpi=_DPI, metadata={nameless: None}, bbox_inches="tight")
+            figure.savefig(content, format=kind, dpi=_DPI, metadata={omitted: None}, bbox_inches="tight")
             write_atomically(folder / f"{name}.{kind}", content.getvalue())
     return folder / f"{name}.svg"
 
 
 def steps_axis(axes: Axes, steps: list[int]) -> list[int]:
-    """An axis of refinement steps, which are 0, 1, 2, 4, 8: evenly spaced. The places of the steps on it."""
-    places = list(range(len(steps)))
-    axes.set_xticks(places, [str(step) for step in steps])
+    """Make the x axis one of refinement steps, evenly spaced; the positions of the steps on it."""
+    positions = list(range(len(steps)))
+    axes.set_xticks(positions, [str(step) for step in steps])
     axes.set_xlabel("refinement steps L")
     axes.grid(visible=False, axis="x")
-    return places
+    return positions

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from latentmt.plots.style import LOOKS, WIDTH, Look
+from latentmt.fields.base import Style
+from latentmt.measure.report import Curves, Report
+from latentmt.plots.style import WIDTH
 
-_LOOKS = {"teacher": LOOKS["AR"], "latent": Look("latent", "#CC79A7", "s"), **LOOKS}
-_SECOND = {
-    "teacher": ("accuracy", "tokens right, %", 100.0),
-    "latent": ("kl", "raw KL, nats a token", 1.0),
-    "score": ("cosine", "cosine", 1.0),
-    "energy": ("cosine", "cosine", 1.0),
+_METRICS = {
+    "cosine": ("cosine", 1.0),
+    "kl": ("raw KL, nats a token", 1.0),
+    "accuracy": ("tokens right, %", 100.0),
 }
-"""What matters beside the loss: the key in the log, its name, and its scale."""
+"""What is drawn below the loss: the first of these metrics that a log has, with its axis label and scale."""
 
 
-def draw_training(training: Mapping[str, Any]) -> Figure:
-    """A column for each stage: its loss, and what matters beside it; lines while training, markers on held-out text."""
-    stages = [stage for stage in _SECOND if stage in training]
-    figure = Figure(figsize=(WIDTH * max(2, len(stages)) / 3.4, 3.6), layout="constrained")
-    columns = figure.subplots(2, len(stages), squeeze=False, sharex="col").T
+def draw_training(report: Report) -> Figure:
+    """A column for each stage, from the teacher to the fields: the loss, and another metric below it.
+
+    Lines are training batches, markers the development set.
+    """
+    order = [None, *_METRICS]
+    stages = sorted(report.training, key=lambda stage: -order.index(_second_metric(report.training[stage])))
+    figure = Figure(figsize=(WIDTH * max(2, len(report.training)) / 3.4, 3.6), layout="constrained")
+    columns = figure.subplots(2, len(report.training), squeeze=False, sharex="col").T
     for stage, (top, bottom) in zip(stages, columns, strict=True):
-        key, name, scale = _SECOND[stage]
-        _curve(top, training[stage], stage, "loss", 1.0)
-        _curve(bottom, training[stage], stage, key, scale)
+        curves, style = report.training[stage], report.styles[stage]
+        _curve(top, curves, style, "loss", 1.0)
         top.set_title(stage, loc="left")
         top.set_ylabel("loss")
-        bottom.set_ylabel(name)
+        if metric := _second_metric(curves):
+            label, scale = _METRICS[metric]
+            _curve(bottom, curves, style, metric, scale)
+            bottom.set_ylabel(label)
         bottom.set_xlabel("steps")
         bottom.set_xlim(left=0)
         bottom.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
@@ -41,12 +44,16 @@ def draw_training(training: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _curve(axes: Axes, curves: Mapping[str, Any], stage: str, key: str, scale: float) -> None:
-    look = _LOOKS[stage]
-    for kind, line, marker in (("train", "-", ""), ("dev", "", look.marker)):
-        points = [(entry["step"], scale * entry[key]) for entry in curves.get(kind, ()) if key in entry]
+def _second_metric(curves: Curves) -> str | None:
+    logged = {key for entry in (*curves.train, *curves.dev) for key in entry}
+    return next((metric for metric in _METRICS if metric in logged), None)
+
+
+def _curve(axes: Axes, curves: Curves, style: Style, metric: str, scale: float) -> None:
+    for kind, entries, line, marker in (("train", curves.train, "-", ""), ("dev", curves.dev, "", style.marker)):
+        points = [(entry["step"], scale * entry[metric]) for entry in entries if metric in entry]
         if points:
-            axes.plot(*zip(*points, strict=True), color=look.color, label=kind, linestyle=line, marker=marker)
+            axes.plot(*zip(*points, strict=True), color=style.color, label=kind, linestyle=line, marker=marker)
 
 
 def _thousands(value: float, _: int | None) -> str:

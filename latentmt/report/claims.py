@@ -1,125 +1,152 @@
-"""What the paper claims, its numbers for it, and whether it holds here."""
+"""The paper's claims, its numbers for them, and whether they hold here. What the paper does not claim is left out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from latentmt.report.document import Grid
-from latentmt.report.tree import Tree, as_ratio, bleu, forms_of, paper_of, signed, speedup, timed_others
+from latentmt.measure.bootstrap import Comparison
+from latentmt.measure.paper import AUTOREGRESSIVE, BASELINE, METHODS, PROPOSED
+from latentmt.measure.report import Report
+from latentmt.measure.timing import Timing
+from latentmt.report.document import Table, as_ratio, signed
 
-SURE = 0.05
-"""The p below which a difference is called one, if its interval leaves out 0 as well."""
-_FEW = 10
-"""Effective samples below which an estimate is not to be relied upon."""
-
-
-def glance(tree: Tree) -> Iterator[list[str]]:
-    """The paper's claims, its numbers for them, and ours."""
-    paper = paper_of(tree)
-    compared = {(one["of"], one["against"]): one for one in tree["comparisons"]["result"]}
-
-    def difference(of: str, against: str, name: str, wanted: str = "") -> Iterator[list[str]]:
-        if found := compared.get((of, against)):
-            theirs = paper[of].bleu - paper[against].bleu
-            verdict = wanted or _verdict(found, theirs)
-            yield [name, f"{signed(theirs, 1)} BLEU", f"{signed(found['difference'])} BLEU {_interval(found)}", verdict]
-
-    if "AR b=4" in tree["ways"]:
-        yield ["autoregressive, beam 4", f"{paper['AR b=4'].bleu:.1f} BLEU", f"{bleu(tree, 'AR b=4'):.2f} BLEU", ""]
-    if found := compared.get(("AR b=4", "score Search")):
-        theirs = paper["AR b=4"].bleu - paper["score Search"].bleu
-        holds = "smaller" if found["high"] < theirs else "larger" if found["low"] > theirs else "alike, within noise"
-        yield from difference("AR b=4", "score Search", "gap from AR b=4 down to score Search", holds)
-    yield from difference("score-1", "L=0", "one score step gains over L=0")
-    for steps in ("-1", "-4", " Search"):
-        yield from difference(f"score{steps}", f"delta{steps}", f"score{steps} over delta{steps}")
-    yield from difference("score Search", "score-1", "search gains over one candidate")
-    yield from _speed_claims(tree)
-    yield from _likelihood_claims(tree)
-    yield from _token_claims(tree)
+SIGNIFICANT = 0.05
+"""The p below which a difference is called one, if its interval excludes 0 as well."""
+_MIN_EFFECTIVE = 10
+"""Effective samples below which an estimate is unreliable."""
 
 
-def _speed_claims(tree: Tree) -> Iterator[list[str]]:
-    paper, forms = paper_of(tree), forms_of(tree)
-    whose = ", of other models" if timed_others(tree) else ""
-    for row in ("score-1", "score Search"):
+def claims(report: Report) -> Iterator[list[str]]:
+    """Each claim as a row: the claim, the paper's number, ours, and the verdict."""
+    paper = report.paper_rows
+    compared = {(each.better, each.worse): each.comparison for each in report.orderings.orderings}
+
+    def difference(better: str, worse: str, name: str, verdict: str = "") -> Iterator[list[str]]:
+        theirs = paper_difference(report, better, worse)
+        if (ours := compared.get((better, worse))) and theirs is not None:
+            here = f"{signed(ours.difference)} BLEU {_interval(ours)}"
+            yield [name, f"{signed(theirs, 1)} BLEU", here, verdict or _verdict(ours, theirs)]
+
+    if AUTOREGRESSIVE in report.systems:
+        theirs, ours = paper[AUTOREGRESSIVE].bleu, report.systems[AUTOREGRESSIVE].bleu
+        yield ["autoregressive, beam 4", f"{theirs:.1f} BLEU", f"{ours:.2f} BLEU", ""]
+    search = f"{PROPOSED} Search"
+    if gap := compared.get((AUTOREGRESSIVE, search)):
+        theirs = paper[AUTOREGRESSIVE].bleu - paper[search].bleu
+        verdict = "smaller" if gap.high < theirs else "larger" if gap.low > theirs else "alike, within noise"
+        yield from difference(AUTOREGRESSIVE, search, f"gap from {AUTOREGRESSIVE} down to {search}", verdict)
+    yield from difference(f"{PROPOSED}-1", "L=0", f"one {PROPOSED} step gains over L=0")
+    for setting in ("-1", "-4", " Search"):
+        better, worse = f"{PROPOSED}{setting}", f"{BASELINE}{setting}"
+        yield from difference(better, worse, f"{better} over {worse}")
+    yield from difference(search, f"{PROPOSED}-1", "search gains over one candidate")
+    yield from _speed_claims(report)
+    yield from _likelihood_claims(report)
+    yield from _token_claims(report)
+
+
+def speedup(times: Mapping[str, Timing], row: str) -> str:
+    """The ratio of the mean times, as in the paper."""
+    if AUTOREGRESSIVE not in times or row not in times:
+        return "–"
+    return as_ratio(times[AUTOREGRESSIVE].mean / times[row].mean)
+
+
+def paper_difference(report: Report, better: str, worse: str) -> float | None:
+    """The difference in BLEU that the paper has; None where it lacks one of the rows."""
+    paper = report.paper_rows
+    return paper[better].bleu - paper[worse].bleu if better in paper and worse in paper else None
+
+
+def _speed_claims(report: Report) -> Iterator[list[str]]:
+    paper, forms = report.paper_rows, report.timings.by_form()
+    note = ", of other models" if report.other_timed_models else ""
+    for row in (f"{PROPOSED}-1", f"{PROPOSED} Search"):
         ours = ", ".join(f"{speedup(times, row)} {form}" for form, times in forms.items() if row in times)
         if ours and "–" not in ours:
-            yield [f"speed-up of {row} over AR b=4", as_ratio(paper[row].speedup), ours + whose, ""]
-    steps = {
-        form: (_step(times, "score"), _step(times, "delta"))
+            yield [f"speed-up of {row} over {AUTOREGRESSIVE}", as_ratio(paper[row].speedup), ours + note, ""]
+    costs = {
+        form: (_step_cost(times, PROPOSED), _step_cost(times, BASELINE))
         for form, times in forms.items()
-        if all(f"{method}-{steps}" in times for method in ("score", "delta") for steps in (1, 4))
+        if all(f"{method}-{steps}" in times for method in (PROPOSED, BASELINE) for steps in (1, 4))
     }
-    ratios = {form: score / delta for form, (score, delta) in steps.items() if min(score, delta) > 0}
+    ratios = {form: proposed / baseline for form, (proposed, baseline) in costs.items() if min(proposed, baseline) > 0}
     if ratios:
-        theirs = (paper["score-4"].ms - paper["score-1"].ms) / (paper["delta-4"].ms - paper["delta-1"].ms)
+        proposed, baseline = (paper[f"{method}-4"].ms - paper[f"{method}-1"].ms for method in (PROPOSED, BASELINE))
         ours = ", ".join(f"{ratio:.2f} {form}" for form, ratio in ratios.items())
         verdict = "at most half" if max(ratios.values()) <= 0.5 else "more than half"
-        yield ["what a score step costs, in delta steps", f"{theirs:.2f}", ours + whose, verdict]
+        name = f"what a {PROPOSED} step costs, in {BASELINE} steps"
+        yield [name, f"{proposed / baseline:.2f}", ours + note, verdict]
 
 
-def _step(times: Mapping[str, Any], method: str) -> float:
-    """What one step more costs."""
-    return float(times[f"{method}-4"]["mean"] - times[f"{method}-1"]["mean"]) / 3
+def _step_cost(times: Mapping[str, Timing], method: str) -> float:
+    """Milliseconds of one more step."""
+    return (times[f"{method}-4"].mean - times[f"{method}-1"].mean) / 3
 
 
-def _likelihood_claims(tree: Tree) -> Iterator[list[str]]:
-    for method, part in tree["likelihood"].items():
-        first, last = part["result"][1], part["result"][-1]
+def _likelihood_claims(report: Report) -> Iterator[list[str]]:
+    for method in (method for method in report.likelihood if method in METHODS):
+        points = report.likelihood[method].points
+        first, last = points[1], points[-1]
         ours = ", ".join(
-            f"{signed(one['gain'])} ± {one['gain_error']:.2f} after {one['steps']}" for one in (first, last)
+            f"{signed(point.gain)} ± {point.gain_error:.2f} after {point.steps}" for point in (first, last)
         )
-        sure = all(one["gain"] > 2 * one["gain_error"] for one in (first, last))
-        verdict = "yes" if sure else "no" if last["gain"] < -2 * last["gain_error"] else "within noise"
-        effective = min(one["effective"] for one in part["result"])
-        if effective < _FEW:
+        sure = all(point.gain > 2 * point.gain_error for point in (first, last))
+        verdict = "yes" if sure else "no" if last.gain < -2 * last.gain_error else "within noise"
+        effective = min(point.effective for point in points)
+        if effective < _MIN_EFFECTIVE:
             verdict += f", by {effective:.0f} effective samples"
         yield [f"{method} raises log p(ŷ|x)", "yes", f"{ours} steps, nats a sentence", verdict]
 
 
-def _token_claims(tree: Tree) -> Iterator[list[str]]:
-    if not {"score", "delta"} <= set(tree["tokens"]):
+def _token_claims(report: Report) -> Iterator[list[str]]:
+    if not {PROPOSED, BASELINE} <= report.tokens.keys():
         return
-    score, delta = (next(r for r in tree["tokens"][m]["result"] if r["steps"] == 4) for m in ("score", "delta"))
-    apart = score["edits"] - delta["edits"]
-    noise = 2 * (score["edits_error"] ** 2 + delta["edits_error"] ** 2) ** 0.5
-    verdict = "yes" if apart > noise else "no" if apart < -noise else "within noise"
-    edits = f"{score['edits']:.2f} and {delta['edits']:.2f} pieces a sentence (4 steps)"
-    yield ["score changes more tokens than delta", "yes", edits, verdict]
-    repeats = f"{score['repeats']:,} and {delta['repeats']:,} (4 steps)"
-    fewer, doubt = delta["repeats"] - score["repeats"], 2 * (delta["repeats"] + score["repeats"]) ** 0.5  # as Poisson
-    verdict = "yes" if fewer > doubt else "no" if fewer < -doubt else "within noise"
-    yield ["score leaves fewer repetitions than delta", "yes", repeats, verdict]
+    proposed, baseline = (
+        next(point for point in report.tokens[method].points if point.steps == 4) for method in (PROPOSED, BASELINE)
+    )
+    noise = 2 * (proposed.edits_error**2 + baseline.edits_error**2) ** 0.5
+    edits = f"{proposed.edits:.2f} and {baseline.edits:.2f} pieces a sentence (4 steps)"
+    verdict = _sign(proposed.edits - baseline.edits, noise)
+    yield [f"{PROPOSED} changes more tokens than {BASELINE}", "yes", edits, verdict]
+    noise = 2 * (baseline.repeats + proposed.repeats) ** 0.5  # of Poisson counts
+    repeats = f"{proposed.repeats:,} and {baseline.repeats:,} (4 steps)"
+    verdict = _sign(float(baseline.repeats - proposed.repeats), noise)
+    yield [f"{PROPOSED} leaves fewer repetitions than {BASELINE}", "yes", repeats, verdict]
 
 
-def _interval(found: Tree) -> str:
-    return f"[{signed(found['low'])}, {signed(found['high'])}]"
+def _sign(difference: float, noise: float) -> str:
+    return "yes" if difference > noise else "no" if difference < -noise else "within noise"
 
 
-def _sure(found: Tree) -> bool:
-    return bool(found["p"] < SURE and (found["low"] > 0 or found["high"] < 0))
+def _interval(comparison: Comparison) -> str:
+    return f"[{signed(comparison.low)}, {signed(comparison.high)}]"
 
 
-def _verdict(found: Tree, theirs: float) -> str:
-    if not _sure(found):
+def _significant(comparison: Comparison) -> bool:
+    return comparison.p < SIGNIFICANT and (comparison.low > 0 or comparison.high < 0)
+
+
+def _verdict(comparison: Comparison, theirs: float) -> str:
+    if not _significant(comparison):
         return "within noise"
-    return "yes" if (found["difference"] > 0) == (theirs >= 0) else "no"
+    return "yes" if (comparison.difference > 0) == (theirs >= 0) else "no"
 
 
-def orderings(tree: Tree) -> Grid:
-    paper = paper_of(tree)
-    rows = [
-        [
-            f"{found['of']} − {found['against']}",
-            signed(found["difference"]),
-            _interval(found),
-            f"{found['p']:.3f}",
-            "yes" if _sure(found) else "no",
-            signed(paper[found["of"]].bleu - paper[found["against"]].bleu, 1),
-        ]
-        for found in tree["comparisons"]["result"]
-    ]
+def orderings_table(report: Report) -> Table:
+    """Every ordering with its interval and p-value, beside the paper's difference."""
+    rows = []
+    for each in report.orderings.orderings:
+        ours, theirs = each.comparison, paper_difference(report, each.better, each.worse)
+        rows.append(
+            [
+                f"{each.better} − {each.worse}",
+                signed(ours.difference),
+                _interval(ours),
+                f"{ours.p:.3f}",
+                "yes" if _significant(ours) else "no",
+                "–" if theirs is None else signed(theirs, 1),
+            ]
+        )
     columns = ("", "BLEU", "95%", "p", "a difference?", "BLEU")
-    return Grid(columns, rows, groups=(("", 1), ("here", 4), ("paper", 1)))
+    return Table(columns, rows, groups=(("", 1), ("here", 4), ("paper", 1)))

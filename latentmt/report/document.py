@@ -1,12 +1,13 @@
-"""A text with tables, figures and marked phrases: written as one HTML page that needs nothing else, and as Markdown.
+"""A document of text, tables, figures and marked phrases, written as one self-contained HTML page and as Markdown.
 
-It knows how things are written, not what they say. In running text and in cells, `backticks` are code and **stars**
-bold.
+It knows how blocks are formatted, not what they contain. In running text and in cells, `backticks` are code and
+**stars** bold.
 """
 
 from __future__ import annotations
 
 import html
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -27,27 +28,27 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines to be typed."""
+    """A command line."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table: its first column is words, the others numbers."""
+class Table:
+    """A table: the first column is text, the others are numbers."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     groups: Sequence[tuple[str, int]] = ()
-    """What stands above so many columns each, from the left."""
+    """Headings above several columns: text and number of columns, from the left."""
     breaks: Sequence[int] = ()
-    """Rows that begin a new block."""
+    """Indices of rows that begin a new block."""
     words: bool = False
-    """Whether all columns are words."""
+    """Whether all columns are text."""
 
 
 @dataclass(frozen=True)
-class Picture:
+class Figure:
     svg: Path
     title: str
     caption: str
@@ -55,20 +56,20 @@ class Picture:
 
 @dataclass(frozen=True)
 class Span:
-    """A phrase. Style: empty, `gone`, `come`, or `moved` and a number from 1."""
+    """A phrase. Style: empty, `removed`, `added`, or `moved` and a number from 1."""
 
     text: str
     style: str = ""
 
 
 @dataclass(frozen=True)
-class Passage:
-    """Lines with a name each."""
+class DefinitionList:
+    """Lines of text, each with a label."""
 
     lines: Sequence[tuple[str, Sequence[Span]]]
 
 
-Block = Heading | Paragraph | Code | Grid | Picture | Passage
+Block = Heading | Paragraph | Code | Table | Figure | DefinitionList
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -100,8 +101,8 @@ dl { display: grid; grid-template-columns: 6.5rem 1fr; gap: .1rem .8rem; margin:
   border-left: 3px solid #ddd; }
 dt { color: #666; font-size: .85rem; padding-top: .1rem; }
 dd { margin: 0; }
-.gone { color: #B04A00; text-decoration: line-through; }
-.come { color: #00694E; text-decoration: underline; text-underline-offset: 2px; }
+.removed { color: #B04A00; text-decoration: line-through; }
+.added { color: #00694E; text-decoration: underline; text-underline-offset: 2px; }
 .moved { border-radius: 3px; padding: 0 .2em; font-weight: 600; }
 .moved-1 { background: #d5e8f6; color: #004f7c; } .moved-2 { background: #f8e0ee; color: #8a2d62; }
 .moved-3 { background: #fdf0c4; color: #6d5600; } .moved-4 { background: #dcefe6; color: #00573f; }
@@ -110,7 +111,7 @@ MOVED_COLORS = 4
 
 
 def write_html(title: str, blocks: Sequence[Block], language: str = "en") -> str:
-    """A page: styles and figures are inside, nothing is fetched."""
+    """A self-contained page: styles and figures are inside."""
     body = "\n".join(_html(block) for block in blocks)
     return (
         f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
@@ -120,7 +121,7 @@ def write_html(title: str, blocks: Sequence[Block], language: str = "en") -> str
 
 
 def write_markdown(blocks: Sequence[Block], folder: Path) -> str:
-    """The same as Markdown for a file in `folder`; figures are linked."""
+    """Markdown for a file in `folder`; figures are linked."""
     return "\n\n".join(_markdown(block, folder) for block in blocks) + "\n"
 
 
@@ -132,54 +133,53 @@ def _html(block: Block) -> str:
             return f"<p>{_inline(text)}</p>"
         case Code(text):
             return f"<pre><code>{html.escape(text)}</code></pre>"
-        case Grid():
+        case Table():
             return _html_table(block)
-        case Picture(path, title, caption):
+        case Figure(path, title, caption):
             return (
                 f'<figure role="group" aria-label="{html.escape(title)}">{_svg(path)}'
                 f"<figcaption><strong>{_inline(title)}.</strong> {_inline(caption)}</figcaption></figure>"
             )
-        case Passage(lines):
+        case DefinitionList(lines):
             return (
-                "<dl>" + "".join(f"<dt>{_inline(name)}</dt><dd>{_spans(some)}</dd>" for name, some in lines) + "</dl>"
+                "<dl>" + "".join(f"<dt>{_inline(name)}</dt><dd>{_spans(spans)}</dd>" for name, spans in lines) + "</dl>"
             )
 
 
-def _html_table(grid: Grid) -> str:
-    edges = _edges(grid)
+def _html_table(table: Table) -> str:
+    edges = _edges(table)
     head = ""
-    if grid.groups:
-        cells, at = [], 0
-        for name, width in grid.groups:
-            edge = " edge" if at in edges else ""
+    if table.groups:
+        cells, column = [], 0
+        for name, width in table.groups:
+            edge = " edge" if column in edges else ""
             cells.append(f'<th class="group{edge}" colspan="{width}">{_inline(name)}</th>')
-            at += width
+            column += width
         head = f"<tr>{''.join(cells)}</tr>"
-    head += _row(grid.columns, "th", edges)
+    head += _row(table.columns, "th", edges)
     rows = "".join(
-        _row(row, "td", edges, ' class="break"' if number in grid.breaks else "")
-        for number, row in enumerate(grid.rows)
+        _row(row, "td", edges, ' class="break"' if number in table.breaks else "")
+        for number, row in enumerate(table.rows)
     )
-    words = ' class="words"' if grid.words else ""
+    words = ' class="words"' if table.words else ""
     return f'<div class="scroll"><table{words}><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
 
 
 def _row(cells: Sequence[str], tag: str, edges: set[int], attributes: str = "") -> str:
-    parts = (f"<{tag}{' class=edge' if at in edges else ''}>{_inline(cell)}</{tag}>" for at, cell in enumerate(cells))
-    return f"<tr{attributes}>{''.join(parts)}</tr>"
+    written = (
+        f"<{tag}{' class=edge' if column in edges else ''}>{_inline(cell)}</{tag}>" for column, cell in enumerate(cells)
+    )
+    return f"<tr{attributes}>{''.join(written)}</tr>"
 
 
-def _edges(grid: Grid) -> set[int]:
-    """The columns in which a group begins, but for the first."""
-    starts, at = set(), 0
-    for _, width in grid.groups:
-        starts.add(at)
-        at += width
-    return starts - {0}
+def _edges(table: Table) -> set[int]:
+    """The columns in which a group begins, except for the first."""
+    starts = itertools.accumulate(width for _, width in table.groups[:-1])
+    return set(starts)
 
 
 def _svg(path: Path) -> str:
-    """The drawing itself, without what only a file of its own needs."""
+    """The `svg` element of a file, without its metadata."""
     text = path.read_text(encoding="utf-8")
     return re.sub(r"<metadata>.*?</metadata>\s*", "", text[text.index("<svg") :], flags=re.DOTALL)
 
@@ -210,19 +210,19 @@ def _markdown(block: Block, folder: Path) -> str:
             return _wrapped(text)
         case Code(text):
             return "\n".join(f"    {line}" for line in text.splitlines())
-        case Grid():
+        case Table():
             return _markdown_table(block)
-        case Picture(path, title, caption):
+        case Figure(path, title, caption):
             return f"![{title}]({path.relative_to(folder).as_posix()})\n\n{_wrapped(f'**{title}.** {caption}')}"
-        case Passage(lines):
-            return "\n".join(f"- {name}: {' '.join(map(_markdown_span, some))}" for name, some in lines)
+        case DefinitionList(lines):
+            return "\n".join(f"- {name}: {' '.join(map(_markdown_span, spans))}" for name, spans in lines)
 
 
-def _markdown_table(grid: Grid) -> str:
+def _markdown_table(table: Table) -> str:
     """Groups become part of the columns' names."""
-    above = [name for name, width in grid.groups for _ in range(width)] or [""] * len(grid.columns)
-    names = [f"{group}: {name}" if group and name else name for group, name in zip(above, grid.columns, strict=True)]
-    lines = [names, ["---", *(["---" if grid.words else "---:"] * (len(names) - 1))], *grid.rows]
+    above = [name for name, width in table.groups for _ in range(width)] or [""] * len(table.columns)
+    names = [f"{group}: {name}" if group and name else name for group, name in zip(above, table.columns, strict=True)]
+    lines = [names, ["---", *(["---" if table.words else "---:"] * (len(names) - 1))], *table.rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 
@@ -236,11 +236,21 @@ def _cell(text: str) -> str:
 
 _MARKDOWN_SPANS: dict[str, Callable[[str], str]] = {
     "": lambda text: text,
-    "gone": lambda text: f"~~{text}~~",
-    "come": lambda text: f"**{text}**",
+    "removed": lambda text: f"~~{text}~~",
+    "added": lambda text: f"**{text}**",
 }
 
 
 def _markdown_span(span: Span) -> str:
     text, (kind, _, number) = re.sub(r"([\\`*_~\[\]<>])", r"\\\1", span.text), span.style.partition(" ")
     return f"_{text}_ ({number})" if kind == "moved" else _MARKDOWN_SPANS[kind](text)
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """A number with its sign, and a real minus; what rounds to zero is +0."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
+
+
+def as_ratio(ratio: float) -> str:
+    """A speed-up with two significant digits."""
+    return f"{ratio:.0f}×" if ratio >= 9.95 else f"{ratio:.1f}×"

@@ -1,9 +1,9 @@
 """Makes a report: finds the model and its test set, measures what is missing, draws, and writes.
 
-out/measured/       what was measured, a part each, translations among it
-out/report.json     all of it but the translations
+out/measured/       the cache: a file a measurement, translations included
+out/report.json     all measurements without the translations
 out/figures/        SVG and PNG
-out/report.html     the page; it needs nothing else
+out/report.html     a self-contained page
 out/report.md       the same as Markdown
 """
 
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,19 @@ import torch
 from rich.console import Console
 
 from latentmt.bundle import kinds_in
+from latentmt.config import load_versioned, to_tree
 from latentmt.data.corpus import Corpus
 from latentmt.display import say, table
 from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
 from latentmt.installed import find_model, installed
+from latentmt.measure.collect import LandscapeModel, measure_report, training_curves
 from latentmt.measure.evaluate import EvalSet
-from latentmt.measure.paper import corpus_for
-from latentmt.measure.report import FORMAT, Plane, Settings, measure_report, training_curves
+from latentmt.measure.report import FORMAT, Report, Settings
 from latentmt.measure.results import write_result
 from latentmt.measure.samples import Sample
 from latentmt.options import DecodingOptions
-from latentmt.report.claims import glance
+from latentmt.report.claims import claims
 from latentmt.report.contents import FIGURES, contents, samples_blocks, title
 from latentmt.report.document import Heading, write_html, write_markdown
 from latentmt.translator import Translator
@@ -39,20 +41,20 @@ from latentmt.translator import Translator
 
 @dataclass(frozen=True)
 class Subject:
-    """What a report is about."""
+    """A model and the test set it is measured on."""
 
     folder: Path
-    """Of bundles."""
+    """The folder of its bundles."""
     name: str
     source: Path | None = None
-    """The test set; without one, that of the folder's corpus."""
+    """The test set; by default that of the folder's corpus."""
     references: Sequence[Path] = ()
     lines: int | None = None
-    """Of the test set, from its beginning; all, if it is None."""
+    """The first lines of the test set that are used; all by default."""
 
     @property
     def out(self) -> Path:
-        """Where its report goes: beside its bundles, but not into the package."""
+        """The default folder of the report: beside the bundles, but not inside the package."""
         return (Path("runs") / self.name if self.folder in installed().values() else self.folder) / "report"
 
     def texts(self) -> EvalSet:
@@ -60,8 +62,8 @@ class Subject:
         if self.lines is not None and self.lines < 1:
             raise UserError(f"--lines {self.lines}: expected 1 or more")
         texts = self._all()
-        first = [some[: self.lines] for some in (texts.sources, *texts.references)]
-        return EvalSet(first[0], first[1:], texts.files)
+        sources, *references = (side[: self.lines] for side in (texts.sources, *texts.references))
+        return EvalSet(sources, references, texts.files)
 
     def _all(self) -> EvalSet:
         if (self.source is None) != (not self.references):
@@ -89,112 +91,101 @@ def make_report(
     device: torch.device | str = "cpu",
     threads: int | None = None,
     command: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Measure what is missing, draw and write; the tree of all that was measured.
+) -> Report:
+    """Measure what is missing, draw and write.
 
-    `times`: a report whose times are taken, of models of the same sizes; `command` is for the reader.
+    `plane`: a model with a two-dimensional latent, for Figure 4, and `example` its sentence. `times`: a report of
+    models of the same sizes, whose times are used. `command`: shown to the reader.
     """
     require_matplotlib()
     if example and not plane:
         raise UserError("--example is for the model with two latent entries: name that with --plane")
-    speed = _times(times) if times else None
+    timings = read_report(times).timings if times else None
     texts = subject.texts()
     translator = Translator.load(subject.folder, device, threads)
-    drawn = Plane(Translator.load(plane, device), example) if plane else None
-    tree = measure_report(translator, texts, settings, make_folder(out / "measured"), drawn, speed)
-    assert translator.languages is not None
-    tree["about"] |= {
-        "name": subject.name,
-        "languages": translator.languages,
-        "paper": corpus_for(translator.languages),
-        "command": list(command),
-    }
-    tree["training"] = training_curves(subject.folder)
-    write_atomically(out / "report.json", json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
+    report = measure_report(
+        translator,
+        texts,
+        settings,
+        make_folder(out / "measured"),
+        name=subject.name,
+        training=training_curves(subject.folder),
+        command=command,
+        landscape_model=LandscapeModel(Translator.load(plane, device), example) if plane else None,
+        timings=timings,
+    )
+    write_atomically(out / "report.json", json.dumps(to_tree(report), indent=1, ensure_ascii=False) + "\n")
     return write_report(out)
 
 
-def write_report(out: Path) -> dict[str, Any]:
-    """Draw the figures and write the page from what was measured, once more if need be; its tree."""
+def write_report(out: Path) -> Report:
+    """Draw the figures and write the pages of the report that is in a folder."""
     require_matplotlib()
-    tree = _read(out / "report.json")
-    folder = make_folder(out / "figures")
-    figures = dict(_drawn(tree, folder))
-    blocks = contents(tree, {name: figures[name] for name in FIGURES if name in figures})
-    write_atomically(out / "report.html", write_html(title(tree), blocks))
+    report = read_report(out)
+    figures = dict(_drawn(report, make_folder(out / "figures")))
+    blocks = contents(report, {name: figures[name] for name in FIGURES if name in figures})
+    write_atomically(out / "report.html", write_html(title(report), blocks))
     write_atomically(out / "report.md", write_markdown(blocks, out))
-    say(f"{out / 'report.html'}: written; {out / 'report.md'} says the same")
-    return tree
+    say(f"{out / 'report.html'}: written; {out / 'report.md'} has the same content")
+    return report
 
 
-def show_report(tree: Mapping[str, Any], console: Console, path: Path | None = None) -> None:
-    """Print the paper's claims beside what was found as a table, and give them out as JSON."""
-    claims = list(glance(tree))
-    console.print(table("The paper’s claims", ["claim", "paper", "here", "does it hold?"], claims))
-    found = [dict(zip(("claim", "paper", "here", "holds"), row, strict=True)) for row in claims]
-    write_result({"claims": found}, console, path)
+def read_report(folder: Path) -> Report:
+    """The data of the report that is in a folder."""
+    return load_versioned(folder / "report.json", Report, FORMAT, "report")
+
+
+def show_report(report: Report, console: Console, path: Path | None = None) -> None:
+    """Print the paper's claims beside our numbers as a table, and write them as JSON."""
+    rows = list(claims(report))
+    console.print(table("The paper’s claims", ["claim", "paper", "here", "does it hold?"], rows))
+    results = [dict(zip(("claim", "paper", "here", "holds"), row, strict=True)) for row in rows]
+    write_result({"claims": results}, console, path)
 
 
 def write_samples(samples: Sequence[Sample], path: Path, options: DecodingOptions) -> None:
-    """A page of samples."""
-    result = {"method": options.method, "steps": options.steps, "samples": [asdict(sample) for sample in samples]}
+    """Write a page of samples."""
     heading = f"Before and after refinement: {options}"
-    write_atomically(path, write_html(heading, [Heading(heading, 1), *samples_blocks(result)]))
+    blocks = samples_blocks(options.method, options.steps, samples)
+    write_atomically(path, write_html(heading, [Heading(heading, 1), *blocks]))
 
 
 def is_report(path: Path) -> bool:
-    """Whether a folder holds a report, and no model."""
+    """Whether a folder holds a report and no model."""
     return (path / "report.json").exists() and not kinds_in(path)
 
 
 def require_matplotlib() -> None:
-    """Say what is missing where matplotlib is, which only figures need."""
+    """Fail with one clear line where matplotlib, an optional dependency, is missing."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UserError("figures need matplotlib: pip install 'latentmt[plots]'")
 
 
-def _drawn(tree: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, Path]]:
-    """The figures for which there is something to draw."""
+def _drawn(report: Report, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Draw the figures for which there are data."""
     from latentmt.plots.landscape import draw_landscape
     from latentmt.plots.speed import draw_latency, draw_tradeoff
     from latentmt.plots.steps import draw_likelihood, draw_tokens
     from latentmt.plots.style import write_figure
     from latentmt.plots.training import draw_training
 
-    drawings: dict[str, tuple[Any, Callable[[], Any]]] = {
-        "tradeoff": (tree["speed"], lambda: draw_tradeoff(tree["ways"], tree["speed"])),
-        "likelihood": (tree["likelihood"], lambda: draw_likelihood(tree["likelihood"])),
-        "tokens": (tree["tokens"], lambda: draw_tokens(tree["tokens"])),
-        "landscape": (tree["landscape"], lambda: draw_landscape(tree["landscape"])),
-        "latency": (tree["speed"], lambda: draw_latency(tree["speed"])),
-        "training": (tree["training"], lambda: draw_training(tree["training"])),
+    drawings: dict[str, tuple[object, Callable[[Report], Any]]] = {
+        "tradeoff": (report.timings, draw_tradeoff),
+        "likelihood": (report.likelihood, draw_likelihood),
+        "tokens": (report.tokens, draw_tokens),
+        "landscape": (report.landscape, draw_landscape),
+        "latency": (report.timings, draw_latency),
+        "training": (report.training, draw_training),
     }
-    for name, (measured, draw) in drawings.items():
-        if measured:
-            yield name, write_figure(draw, folder, name)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error})") from None
-    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
-        raise UserError(f"{path}: not a report that this version reads; measure again")
-    return tree
-
-
-def _times(report: Path) -> dict[str, Any]:
-    speed = _read(report / "report.json").get("speed")
-    if not isinstance(speed, dict):
-        raise UserError(f"{report}: has no times")
-    return speed
+    for name, (data, draw) in drawings.items():
+        if data:
+            yield name, write_figure(partial(draw, report), folder, name)
 
 
 def find_subject(
     what: Path, source: Path | None, references: Sequence[Path], work: Path, lines: int | None = None
 ) -> Subject:
-    """A model's folder or name, or a recipe, whose work folder is `work`."""
+    """The subject named by a model's folder or name, or by a recipe with the work folder `work`."""
     is_recipe = what.suffix in (".yaml", ".yml") or ((what / "recipe.yaml").exists() and not kinds_in(what))
     folder = work if is_recipe else find_model(str(what))
     if not kinds_in(folder):

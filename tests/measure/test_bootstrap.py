@@ -45,7 +45,7 @@ def test_a_clearly_better_system() -> None:
     assert found.p < 0.05
 
 
-def test_another_bleu_throughout() -> None:
+def test_options_of_bleu_are_used_throughout() -> None:
     """Lower-cased and tokenized otherwise: in the difference, in what is resampled, and in the signature."""
     shouted = [text.upper() for text in BETTER]
     kept = paired_bootstrap(BETTER, WORSE, [REFERENCE], 200, lowercase=True, tokenize="intl")
@@ -72,7 +72,7 @@ def test_systems_that_err_equally_often_are_not_told_apart() -> None:
     assert found.p > 0.05
 
 
-def test_pairs_make_small_differences_visible() -> None:
+def test_pairing_detects_small_differences() -> None:
     """One word less in every third sentence: far smaller than what the choice of sentences does to either BLEU."""
     hard = spoilt(REFERENCE, range(0, 60, 2), words=4)
     a_little_worse = spoilt(hard, range(1, 60, 6), words=1)
@@ -83,7 +83,7 @@ def test_pairs_make_small_differences_visible() -> None:
     assert found.p < 0.05
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_determines_the_result() -> None:
     options = {"samples": 50}
     found = paired_bootstrap(BETTER, WORSE, [REFERENCE], seed=7, **options)
     assert paired_bootstrap(BETTER, WORSE, [REFERENCE], seed=7, **options) == found
@@ -94,14 +94,14 @@ def test_the_seed_decides() -> None:
     assert "|bs:50|seed:8|" in other.signature
 
 
-def test_the_environment_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     found = paired_bootstrap(BETTER, WORSE, [REFERENCE], samples=20)
     monkeypatch.setenv("SACREBLEU_SEED", "none")
     assert paired_bootstrap(BETTER, WORSE, [REFERENCE], samples=20) == found
     assert found.signature.startswith("nrefs:1|bs:20|seed:12345|case:mixed|eff:no|tok:13a|")
 
 
-def test_sums_are_as_good_as_texts() -> None:
+def test_bleu_of_summed_statistics_equals_sacrebleus() -> None:
     """Empty lines and a second reference included."""
     references = [[*REFERENCE[:10], "", "one"], [*sentences(10, seed=2), "", ""]]
     first, second = [*WORSE[:10], "", ""], [*BETTER[:10], "nothing", "one"]
@@ -117,7 +117,7 @@ def test_sums_are_as_good_as_texts() -> None:
     assert found.p == (1 + int((centred >= abs(found.difference)).sum())) / 21
 
 
-def test_p_values_by_hand() -> None:
+def test_p_values_of_a_small_example() -> None:
     resampled = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # around 3: by 2, 1, 0, 1, 2
     assert module._p_value(resampled, 3.0) == pytest.approx(1 / 6)
     assert module._p_value(resampled, -2.0) == pytest.approx(3 / 6)

@@ -1,4 +1,4 @@
-"""Evaluation of models that know nothing: what is measured, what is written down, and what is refused."""
+"""Evaluation of untrained models: what is measured, what is written, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from latentmt.fields.learned import FieldConfig
 from latentmt.fields.registry import field_network
 from latentmt.files import sha256
 from latentmt.measure import evaluate as module
-from latentmt.measure.evaluate import EvalSet, Wanted, evaluate, show_evaluation, ways_of
+from latentmt.measure.evaluate import EvalSet, Sweep, evaluate, show_evaluation, sweep_options
 from latentmt.measure.machine import device_name
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import measure
@@ -85,17 +85,23 @@ def texts(work: Path) -> EvalSet:
     return EvalSet.read(work / "test.de", [work / "test.british.en", work / "test.american.en"])
 
 
-def names(translator: Translator, **wanted: Any) -> list[str]:
-    return [str(options) for options in ways_of(translator, Wanted(**wanted))]
+def make_sweep(**given: Any) -> Sweep:
+    """A sweep in which everything that is no field of `Sweep` is a decoding option."""
+    own = {field.name: given.pop(field.name) for field in fields(Sweep) if field.name in given}
+    return Sweep(options=given, **own)
 
 
-def test_which_ways_there_are(translator: Translator) -> None:
+def names(translator: Translator, **given: Any) -> list[str]:
+    return [str(options) for options in sweep_options(translator, make_sweep(**given))]
+
+
+def test_the_options_of_a_sweep(translator: Translator) -> None:
     both = ["delta-1", "delta-4", "score-1", "score-4"]
     assert names(translator) == ["L=0", *both, "teacher beam 1", "teacher beam 4"]
     assert names(translator, methods=["score"]) == ["score-1", "score-4"]
     assert names(translator, methods=["score", "prior"], steps=[2]) == ["score-2", "L=0"]
     assert names(translator, methods=["delta", "prior"], steps=[0, 3, 3]) == ["L=0", "delta-3"]
-    assert ways_of(translator, Wanted(steps=[0]))[0] == DecodingOptions(method="prior", steps=0)
+    assert sweep_options(translator, make_sweep(steps=[0]))[0] == DecodingOptions(method="prior", steps=0)
     assert names(translator, methods=["delta", "prior"], length_bias=0.1) == [
         "delta-1 length +10%",
         "delta-4 length +10%",
@@ -103,18 +109,28 @@ def test_which_ways_there_are(translator: Translator) -> None:
     ]
 
 
-def test_several_candidates_are_one_way_more_for_each_method(translator: Translator) -> None:
+def test_several_candidates_add_a_search_for_each_method(translator: Translator) -> None:
     assert names(translator, steps=[4, 1], **SEARCH) == [
         *("L=0", "delta-4", "delta-1", "delta-4 2×2 by decoder"),
         *("score-4", "score-1", "score-4 2×2 by decoder"),
         *("teacher beam 1", "teacher beam 4"),
     ]
-    search = ways_of(translator, Wanted(methods=["score"], seed=3, length_bias=0.1, **SEARCH))[-1]
+    search = sweep_options(translator, make_sweep(methods=["score"], seed=3, length_bias=0.1, **SEARCH))[-1]
     assert search == DecodingOptions(method="score", steps=1, seed=3, length_bias=0.1, **SEARCH)
 
 
+def test_the_models_default_options_are_measured_with_the_shared_ones(translator: Translator) -> None:
+    default = DecodingOptions(method="delta", steps=3, length_bias=0.1)
+    model = Translator.from_networks(
+        translator.tokenizer, translator.rules, latent=translator.backend.networks.latent, own=default
+    )
+    assert names(model) == ["L=0", "delta-1", "delta-4", "delta-3 length +10%"]
+    assert names(model, verbatim=False)[-1] == "delta-3 length +10% raw"
+    assert names(model, methods=["delta"]) == ["delta-1", "delta-4"]
+
+
 @pytest.mark.parametrize(
-    ("wanted", "message"),
+    ("given", "message"),
     [
         ({"methods": ["energy"]}, "method energy: this model has only prior, delta, score, teacher"),
         ({"steps": [-1]}, "steps -1: expected 0 to 1000"),
@@ -125,26 +141,26 @@ def test_several_candidates_are_one_way_more_for_each_method(translator: Transla
         ({"methods": ["prior", "teacher"], **SEARCH}, "several lengths or samples are for the methods that refine"),
     ],
 )
-def test_what_does_not_go_together_is_refused(translator: Translator, wanted: dict[str, Any], message: str) -> None:
+def test_incompatible_options_are_refused(translator: Translator, given: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        names(translator, **wanted)
+        names(translator, **given)
 
 
-def test_a_teacher_that_is_not_there_cannot_choose(translator: Translator) -> None:
+def test_reranking_needs_the_teacher_it_names(translator: Translator) -> None:
     alone = Translator.from_networks(translator.tokenizer, translator.rules, latent=translator.backend.networks.latent)
     with pytest.raises(UserError, match="rerank teacher: this model has no teacher"):
         names(alone, lengths=2, rerank="teacher")
     assert names(alone, lengths=2, rerank="elbo") == ["L=0", "delta-1", "delta-4", "delta-1 2×1 by elbo"]
 
 
-def test_all_it_takes_to_repeat_a_number(translator: Translator, texts: EvalSet, work: Path) -> None:
-    wanted = Wanted(seed=2, oracle=True, **SEARCH)
-    tree = evaluate(translator, texts, wanted).tree()
-    results = tree["results"]
-    ways = {str(options): options for options in ways_of(translator, wanted)}
-    assert set(results) == {*ways, "delta-1 2×2 by oracle", "score-1 2×2 by oracle"}
+def test_results_carry_their_signature(translator: Translator, texts: EvalSet, work: Path) -> None:
+    sweep = make_sweep(seed=2, oracle=True, **SEARCH)
+    written = evaluate(translator, texts, sweep).to_dict()
+    results = written["results"]
+    by_name = {str(options): options for options in sweep_options(translator, sweep)}
+    assert set(results) == {*by_name, "delta-1 2×2 by oracle", "score-1 2×2 by oracle"}
     files = [work / name for name in ("test.de", "test.british.en", "test.american.en")]
-    for name, options in ways.items():
+    for name, options in by_name.items():
         done = translator.translations(texts.sources, options)
         quality = measure([one.text for one in done], [one.ids for one in done], texts.references)
         assert results[name] == asdict(quality) | {
@@ -158,22 +174,22 @@ def test_all_it_takes_to_repeat_a_number(translator: Translator, texts: EvalSet,
             "graphed": False,
             "batch": translator.backend.batch_tokens,
             "versions": {"latentmt": latentmt.__version__, "torch": torch.__version__},
-            "lines_at_once": module.TOGETHER // options.candidates,
+            "lines_at_once": module.CHUNK // options.candidates,
         }
         assert DecodingOptions(**results[name]["options"]) == options
     oracle = results["score-1 2×2 by oracle"]
     assert oracle["options"] == results["score-1 2×2 by decoder"]["options"]
     assert oracle["oracle"].startswith("nrefs:2|case:mixed|eff:yes|tok:13a|")
-    assert tree["comparisons"] == []
-    assert json.loads(json.dumps(tree)) == tree
+    assert written["comparisons"] == []
+    assert json.loads(json.dumps(written)) == written
 
 
-def test_what_is_shown_and_written(translator: Translator, texts: EvalSet, tmp_path: Path) -> None:
-    found = evaluate(translator, texts, Wanted(methods=["prior", "delta"], steps=[1], compare=[("delta-1", "L=0")]))
+def test_the_table_and_the_json(translator: Translator, texts: EvalSet, tmp_path: Path) -> None:
+    found = evaluate(translator, texts, make_sweep(methods=["prior", "delta"], steps=[1], compare=[("delta-1", "L=0")]))
     shown = io.StringIO()
     show_evaluation(found, Console(file=shown, width=90), tmp_path / "results.json")
     *lines, last = shown.getvalue().splitlines()
-    assert json.loads(last) == found.tree()
+    assert json.loads(last) == found.to_dict()
     quality = found.rows["L=0"].quality
     (row,) = ([cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│ L=0" in line)
     scores = [f"{score.value:.2f}" for score in (quality.bleu, quality.bleu_lc_intl, quality.chrf)]
@@ -186,23 +202,23 @@ def test_what_is_shown_and_written(translator: Translator, texts: EvalSet, tmp_p
     ]  # the empty line is right
     for signature in (quality.bleu.signature, quality.bleu_lc_intl.signature, quality.chrf.signature):
         assert sum(signature in line for line in lines) == 1
-    (comparison,) = found.tree()["comparisons"]
+    (comparison,) = found.to_dict()["comparisons"]
     assert (comparison["of"], comparison["against"]) == ("delta-1", "L=0")
     assert lines[-1].startswith(f"delta-1 against L=0: {comparison['difference']:+.2f} BLEU, 95% between ")
     assert f"p = {comparison['p']:.3f} ({comparison['signature']})" in lines[-1]
-    assert json.loads((tmp_path / "results.json").read_text()) == found.tree()
+    assert json.loads((tmp_path / "results.json").read_text()) == found.to_dict()
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 
 
-def test_progress_by_parts_that_change_nothing(
+def test_chunks_show_progress_and_change_nothing(
     translator: Translator, texts: EvalSet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wanted = Wanted(methods=["delta"], steps=[1], oracle=True, **SEARCH)
-    whole = evaluate(translator, texts, wanted)
+    sweep = make_sweep(methods=["delta"], steps=[1], oracle=True, **SEARCH)
+    whole = evaluate(translator, texts, sweep)
     told = capsys.readouterr().err
     for name in ("delta-1", "delta-1 2×2 by decoder", "delta-1 2×2 by oracle"):
         assert f"{name}: 10 of 10 sentences (" in told
-    monkeypatch.setattr(module, "TOGETHER", 12)
+    monkeypatch.setattr(module, "CHUNK", 12)
     parts: list[int] = []
     translations = translator.translations
 
@@ -211,21 +227,23 @@ def test_progress_by_parts_that_change_nothing(
         return translations(part, options)
 
     monkeypatch.setattr(translator, "translations", counted)
-    by_parts = evaluate(translator, texts, wanted)
+    by_parts = evaluate(translator, texts, sweep)
     assert parts == [10, 3, 3, 3, 1]
     assert {name: row.texts for name, row in by_parts.rows.items()} == {n: row.texts for n, row in whole.rows.items()}
 
 
-def test_names_to_compare(translator: Translator, texts: EvalSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_rows_to_compare_are_refused(
+    translator: Translator, texts: EvalSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(translator, "translations", None)  # it is refused before anything is translated
-    wanted = {"methods": ["delta", "prior"], "steps": [1]}
+    given = {"methods": ["delta", "prior"], "steps": [1]}
     with pytest.raises(UserError, match="compare score-1: not measured here; what is: delta-1, L=0"):
-        evaluate(translator, texts, Wanted(**wanted, compare=[("L=0", "score-1")]))
+        evaluate(translator, texts, make_sweep(**given, compare=[("L=0", "score-1")]))
     with pytest.raises(UserError, match="what is: delta-1, delta-1 2×2 by decoder, L=0, delta-1 2×2 by oracle"):
-        evaluate(translator, texts, Wanted(**wanted, **SEARCH, oracle=True, compare=[("L=1", "L=0")]))
+        evaluate(translator, texts, make_sweep(**given, **SEARCH, oracle=True, compare=[("L=1", "L=0")]))
 
 
-def test_the_oracle_by_hand() -> None:
+def test_the_oracle_chooses_by_sentence_bleu() -> None:
     candidates = [
         ["a b c", "the cat sat on a mat", "the cat sat on the mat", "the cat sat on the mat"],
         ["no", "nein", "yes"],
@@ -243,7 +261,7 @@ def average(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     return sum(metric.sentence_score(t, list(r)).score for t, *r in zip(texts, *references, strict=True)) / len(texts)
 
 
-def test_nobody_chooses_better_than_the_oracle() -> None:
+def test_no_fixed_choice_beats_the_oracle() -> None:
     rng = random.Random(1)
     words = ["one", "two", "three", "four"]
     references = [[" ".join(rng.choices(words, k=5)) for _ in range(30)] for _ in range(2)]
@@ -254,7 +272,9 @@ def test_nobody_chooses_better_than_the_oracle() -> None:
         assert best > average([each[fixed] for each in candidates], references)
 
 
-def test_the_oracles_row(translator: Translator, texts: EvalSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_row_mixes_candidates_and_what_was_kept(
+    translator: Translator, texts: EvalSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is made of candidates where they are better, and of what was kept elsewhere."""
     right, other = texts.references
 
@@ -268,7 +288,7 @@ def test_the_oracles_row(translator: Translator, texts: EvalSet, monkeypatch: py
 
     monkeypatch.setattr(translator, "translations", translations)
     monkeypatch.setattr(translator, "candidates", candidates)
-    rows = evaluate(translator, texts, Wanted(methods=["delta"], steps=[1], oracle=True, **SEARCH)).rows
+    rows = evaluate(translator, texts, make_sweep(methods=["delta"], steps=[1], oracle=True, **SEARCH)).rows
     kept, oracle = rows["delta-1 2×2 by decoder"], rows["delta-1 2×2 by oracle"]
     assert texts.sources[3] == ""
     assert oracle.texts == [right[i] if i % 2 else other[i] for i in range(10)]
@@ -279,7 +299,7 @@ def test_the_oracles_row(translator: Translator, texts: EvalSet, monkeypatch: py
 
 
 def test_a_searched_row_is_never_above_its_oracle(translator: Translator, texts: EvalSet) -> None:
-    rows = evaluate(translator, texts, Wanted(methods=["score"], steps=[1], oracle=True, **SEARCH)).rows
+    rows = evaluate(translator, texts, make_sweep(methods=["score"], steps=[1], oracle=True, **SEARCH)).rows
     kept, oracle = (average(rows[f"score-1 2×2 by {who}"].texts, texts.references) for who in ("decoder", "oracle"))
     assert oracle >= kept
     sizes = [len(ids) for ids in translator.tokenizer.encode(texts.sources)]
@@ -290,23 +310,23 @@ def test_a_searched_row_is_never_above_its_oracle(translator: Translator, texts:
         assert rows["score-1 2×2 by oracle"].texts[i] in {one.text for one in each}
 
 
-def test_who_writes_lower_case_is_not_asked_for_more(translator: Translator, texts: EvalSet) -> None:
+def test_case_is_ignored_for_a_lower_case_model(translator: Translator, texts: EvalSet) -> None:
     lower = copy.copy(translator)
     lower.rules = (TextRules(), TextRules(lowercase=True))
-    wanted = Wanted(methods=["prior", "delta"], steps=[1], compare=[("delta-1", "L=0")])
-    found = evaluate(lower, texts, wanted)
+    sweep = make_sweep(methods=["prior", "delta"], steps=[1], compare=[("delta-1", "L=0")])
+    found = evaluate(lower, texts, sweep)
     quality = found.rows["delta-1"].quality
     assert all("case:lc" in score.signature for score in (quality.bleu, quality.bleu_lc_intl, quality.chrf))
     assert "case:lc" in found.comparisons["delta-1", "L=0"].signature
     references = [[text.lower() for text in side] for side in texts.references]
     assert (
         quality.bleu.value
-        == evaluate(lower, replace(texts, references=references), wanted).rows["delta-1"].quality.bleu.value
+        == evaluate(lower, replace(texts, references=references), sweep).rows["delta-1"].quality.bleu.value
     )
     assert found.rows["delta-1"].texts == [text.lower() for text in found.rows["delta-1"].texts]
 
 
-def test_unequal_files(tmp_path: Path) -> None:
+def test_files_of_unequal_length_are_refused(tmp_path: Path) -> None:
     for name, count in (("de", 1200), ("en", 1199), ("fr", 1200), ("none", 0)):
         (tmp_path / name).write_text("\n" * count)
     with pytest.raises(UserError) as refused:
@@ -318,10 +338,10 @@ def test_unequal_files(tmp_path: Path) -> None:
     assert len(EvalSet.read(tmp_path / "de", [tmp_path / "fr"]).sources) == 1200
 
 
-def test_lines_of_nothing(translator: Translator, tmp_path: Path) -> None:
+def test_empty_lines(translator: Translator, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n  \n\n")
     texts = EvalSet.read(tmp_path / "empty", [tmp_path / "empty"])
-    rows = evaluate(translator, texts, Wanted(steps=[1], oracle=True, compare=[("L=0", "delta-1")], **SEARCH)).rows
+    rows = evaluate(translator, texts, make_sweep(steps=[1], oracle=True, compare=[("L=0", "delta-1")], **SEARCH)).rows
     for row in rows.values():
         assert row.texts == ["", "  ", ""]
         assert row.quality.exact == 1.0
@@ -333,7 +353,7 @@ def command(work: Path, *options: object, ref: str = "test.british.en") -> Resul
     return CliRunner().invoke(app, ["evaluate", *map(str, files + options)])
 
 
-def test_the_command(work: Path, tmp_path: Path) -> None:
+def test_evaluate_on_the_command_line(work: Path, tmp_path: Path) -> None:
     path = tmp_path / "new" / "results.json"
     search = ("--lengths", 2, "--samples", 2, "--rerank", "teacher", "--seed", 5, "--length-bias", 0.1, "--oracle")
     methods = ("--method", "delta", "--method", "prior", "--steps", 2, "--steps", 1)
@@ -350,26 +370,26 @@ def test_the_command(work: Path, tmp_path: Path) -> None:
         work / "test.american.en",
     )
     assert result.exit_code == 0, result.output
-    tree = json.loads(result.stdout.splitlines()[-1])
-    assert json.loads(path.read_text()) == tree
+    written = json.loads(result.stdout.splitlines()[-1])
+    assert json.loads(path.read_text()) == written
     names = ("delta-2", "delta-1", "delta-2 2×2 by teacher", "delta-2 2×2 by oracle", "L=0")
-    assert list(tree["results"]) == [f"{name} length +10%" for name in names]
-    searched = tree["results"]["delta-2 2×2 by teacher length +10%"]
+    assert list(written["results"]) == [f"{name} length +10%" for name in names]
+    searched = written["results"]["delta-2 2×2 by teacher length +10%"]
     assert searched["options"] | {"seed": 5, "length_bias": 0.1, "lengths": 2, "samples": 2} == searched["options"]
     assert searched["bleu"]["signature"].startswith("nrefs:2|")
     assert set(searched["models"]) == {"latent", "teacher"}
     assert len(searched["files"]) == 3
-    assert tree["comparisons"][0]["of"] == "delta-2 length +10%"
+    assert written["comparisons"][0]["of"] == "delta-2 length +10%"
 
 
-def test_the_command_with_nothing_but_files(work: Path) -> None:
+def test_evaluate_with_default_options(work: Path) -> None:
     result = command(work)
     assert result.exit_code == 0, result.output
     results = json.loads(result.stdout.splitlines()[-1])["results"]
     assert list(results) == ["L=0", "delta-1", "delta-4", "teacher beam 1", "teacher beam 4"]
 
 
-def test_mistakes_are_found_before_the_work(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_come_before_the_work(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Translator, "translations", None)
     for options, message in (
         (("--compare", "L=0", "score-1"), "compare score-1: not measured here; what is: L=0, delta-1, delta-4, "),

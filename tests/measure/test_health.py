@@ -129,7 +129,7 @@ def test_padding_is_not_reconstructed(latent: LatentModel, corpus: Corpus) -> No
     assert not check.ok
 
 
-def test_lengths_are_of_all_targets_together(latent: LatentModel, corpus: Corpus) -> None:
+def test_predicted_lengths_are_summed_over_all_targets(latent: LatentModel, corpus: Corpus) -> None:
     adding(latent, 2)
     check = checked(latent, corpus)[LENGTH]
     predicted, right = (sum(map(len, side)) for side in zip(*pairs(corpus), strict=True))
@@ -171,7 +171,7 @@ def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNetwork | E
             torch.distributions.Normal(posterior.mean, posterior.std), torch.distributions.Normal(prior.mean, prior.std)
         )
         sums[KL] += entries.sum().item()
-        sums[RECONSTRUCTED] += (latent.embedding.logits(states).argmax(-1) == target.ids).sum().item()
+        sums[RECONSTRUCTED] += (latent.logits(states).argmax(-1) == target.ids).sum().item()
         sums[LENGTH] += max(1, len(source_ids) + latent.output.length_logits(source, 1).argmax().item() - LENGTH_LIMIT)
         for name, net in nets.items():
             direction = net_field(net, source, layout)(prior.mean)
@@ -181,7 +181,7 @@ def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNetwork | E
 
 
 @pytest.mark.parametrize("batch_tokens", [8192, 40])
-def test_batches_are_what_their_sentences_are(
+def test_batches_equal_single_sentences(
     latent: LatentModel, corpus: Corpus, batch_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BATCH_TOKENS", batch_tokens)
@@ -203,7 +203,7 @@ def test_only_the_first_sentences_count(latent: LatentModel, corpus: Corpus, mon
     assert check.value == pytest.approx(3 / sum(len(target) for _, target in pairs(corpus, 3)))
 
 
-def test_every_way_to_refine_is_measured_against_none(latent: LatentModel, corpus: Corpus) -> None:
+def test_every_refining_method_is_compared_with_none(latent: LatentModel, corpus: Corpus) -> None:
     adding(latent, 0)
     checks = checked(latent, corpus, fields={"energy": field("energy")})
     gains = [check for name, check in checks.items() if name.startswith("BLEU, ")]
@@ -216,7 +216,7 @@ def test_every_way_to_refine_is_measured_against_none(latent: LatentModel, corpu
     assert all(check.low == 0.3 for check in gains[1:])
 
 
-def test_a_distilled_model_is_judged_by_its_teachers_targets(latent: LatentModel, corpus: Corpus) -> None:
+def test_a_distilled_model_is_measured_on_its_teachers_targets(latent: LatentModel, corpus: Corpus) -> None:
     adding(latent, 1)
     torch.manual_seed(3)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size).eval()
@@ -229,11 +229,11 @@ def test_a_distilled_model_is_judged_by_its_teachers_targets(latent: LatentModel
     assert check.value != checked(latent, corpus, teacher=teacher)[LENGTH].value
 
 
-def test_what_cannot_be_judged_is_refused(latent: LatentModel, corpus: Corpus) -> None:
+def test_a_missing_model_is_refused(latent: LatentModel, corpus: Corpus) -> None:
     with pytest.raises(UserError, match="the latent model was distilled, and its teacher is not there"):
         checked(latent, corpus, distilled=True)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), corpus.tokenizer.size)
-    with pytest.raises(UserError, match="there is no latent model to look at"):
+    with pytest.raises(UserError, match="there is no latent model to measure"):
         health(Translator.from_networks(corpus.tokenizer, corpus.manifest.rules, teacher=teacher), corpus, False)
 
 
@@ -245,16 +245,16 @@ GOOD = [
 
 
 @pytest.mark.parametrize(
-    ("checks", "well"),
+    ("checks", "healthy"),
     [(GOOD, True), ([], True), ([*GOOD, Check("too little", 0.499, low=0.5)], False)],
 )
-def test_a_table_then_a_line_of_json(checks: list[Check], well: bool) -> None:
+def test_a_table_then_a_line_of_json(checks: list[Check], healthy: bool) -> None:
     shown = io.StringIO()
-    assert show_health(checks, Console(file=shown, width=60)) is well
+    assert show_health(checks, Console(file=shown, width=60)) is healthy
     *table, last = shown.getvalue().splitlines()
-    tree = json.loads(last)
-    assert tree["healthy"] is well
-    assert tree["checks"] == [{"name": c.name, "value": c.value, "ok": c.ok} for c in checks]
+    written = json.loads(last)
+    assert written["healthy"] is healthy
+    assert written["checks"] == [{"name": c.name, "value": c.value, "ok": c.ok} for c in checks]
     cells = {row[0]: row[1:] for row in ([cell.strip() for cell in line.split("│")[1:-1]] for line in table) if row}
     verdicts = {
         "as much as it should be": ["0.500", "≥ 0.5", "ok"],
@@ -269,7 +269,7 @@ def test_a_table_then_a_line_of_json(checks: list[Check], well: bool) -> None:
     ("value", "low", "high", "ok"),
     [(1.0, 1.0, 2.0, True), (2.0, 1.0, 2.0, True), (0.99, 1.0, 2.0, False), (2.01, 1.0, 2.0, False)],
 )
-def test_bounds_are_part_of_what_is_wanted(value: float, low: float, high: float, ok: bool) -> None:
+def test_bounds_are_inclusive(value: float, low: float, high: float, ok: bool) -> None:
     assert Check("", value, low, high).ok is ok
     assert not Check("", float("nan"), low, high).ok
 
@@ -293,19 +293,19 @@ def command(work: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_on_an_unhealthy_model(untrained: Path) -> None:
+def test_health_of_an_unhealthy_model_exits_1(untrained: Path) -> None:
     done = command(untrained, "--json", str(untrained / "health.json"))
     assert done.returncode == 1
     assert done.stderr == ""
     assert json.loads((untrained / "health.json").read_text()) == json.loads(done.stdout.splitlines()[-1])
     for shown in ("Health of the latent model", KL, RECONSTRUCTED, LENGTH, "BLEU, delta-1, above L=0", "≥ 0.9", "NO"):
         assert shown in done.stdout
-    tree = json.loads(done.stdout.splitlines()[-1])
-    assert tree["healthy"] is False
-    assert len(tree["checks"]) == 5
+    written = json.loads(done.stdout.splitlines()[-1])
+    assert written["healthy"] is False
+    assert len(written["checks"]) == 5
 
 
-def test_the_command_wants_the_teacher_of_a_distilled_model(untrained: Path) -> None:
+def test_health_of_a_distilled_model_needs_its_teacher(untrained: Path) -> None:
     with (untrained / "recipe.yaml").open("a") as recipe:
         recipe.write("teacher: {model: {preset: tiny}, train: {steps: 1, batch_rows: 4}}\ndistill: {}\n")
     done = command(untrained)
@@ -315,7 +315,7 @@ def test_the_command_wants_the_teacher_of_a_distilled_model(untrained: Path) -> 
 
 
 @pytest.mark.parametrize("value", [0.5, 0.4])
-def test_the_command_exits_with_what_was_found(untrained: Path, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_code_of_health(untrained: Path, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "health", lambda *_: [Check("something", value, low=0.5)])
     result = CliRunner().invoke(app, ["health", str(untrained), "--work", str(untrained), "--device", "cpu"])
     assert result.exit_code == (value < 0.5), result.output

@@ -1,4 +1,4 @@
-"""The field around a latent of two entries: each point is what the networks say there."""
+"""The field around a latent of two entries: each point is what the networks compute there."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def translator(folder: Path) -> Translator:
     return Translator.load(folder)
 
 
-def test_every_point_is_what_the_networks_say(translator: Translator) -> None:
+def test_every_point_is_what_the_networks_compute(translator: Translator) -> None:
     found = landscape(translator, SOURCE, REFERENCE, steps=2, grid=5)
+    assert found.method == "score"
     model = translator.backend.networks.latent
     assert model is not None
     target = Tokens.padded(translator.tokenizer.encode([REFERENCE]))
@@ -43,22 +44,22 @@ def test_every_point_is_what_the_networks_say(translator: Translator) -> None:
     posterior = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
     score = net_field(translator.backend.networks.fields["score"], encoded, layout)
     assert len(found.panels) == target.ids.shape[1] - 1
-    for place, panel in enumerate(found.panels):
-        assert panel.prior == pytest.approx(prior[0, place].tolist(), abs=1e-4)
-        assert panel.posterior == pytest.approx(posterior[0, place].tolist(), abs=1e-4)
+    for position, panel in enumerate(found.panels):
+        assert panel.prior == pytest.approx(prior[0, position].tolist(), abs=1e-4)
+        assert panel.posterior == pytest.approx(posterior[0, position].tolist(), abs=1e-4)
         one = prior + score(prior)
         two = one + score(one)
-        assert [*panel.score[0], *panel.score[1]] == pytest.approx(
-            [*one[0, place].tolist(), *two[0, place].tolist()], abs=1e-3
+        assert [*panel.paths["score"][0], *panel.paths["score"][1]] == pytest.approx(
+            [*one[0, position].tolist(), *two[0, position].tolist()], abs=1e-3
         )
         after = prior + DELTA.bind(Context(model, encoded, layout))(prior)
-        assert panel.delta[0] == pytest.approx(after[0, place].tolist(), abs=1e-4)
+        assert panel.paths["delta"][0] == pytest.approx(after[0, position].tolist(), abs=1e-4)
         z = prior.clone()
-        z[0, place] = torch.tensor([panel.x[1], panel.y[3]])
-        assert panel.field[3][1] == pytest.approx(score(z)[0, place].tolist(), abs=2e-3)
-        read = model.read(z, layout, decoder).ids[0, place].tolist()
+        z[0, position] = torch.tensor([panel.x[1], panel.y[3]])
+        assert panel.field[3][1] == pytest.approx(score(z)[0, position].tolist(), abs=2e-3)
+        read = model.read(z, layout, decoder).ids[0, position].tolist()
         assert panel.decoded[3][1] == translator.tokenizer.pieces([read])[0]
-        for x, y in (panel.prior, panel.posterior, *panel.delta, *panel.score):
+        for x, y in (panel.prior, panel.posterior, *(point for path in panel.paths.values() for point in path)):
             assert panel.x[0] < x < panel.x[-1]
             assert panel.y[0] < y < panel.y[-1]
         assert panel.x[-1] - panel.x[0] == pytest.approx(panel.y[-1] - panel.y[0], abs=1e-3)
@@ -67,8 +68,8 @@ def test_every_point_is_what_the_networks_say(translator: Translator) -> None:
     assert found.translations["prior"] == translator.texts([ids])[0]
 
 
-def test_the_sentence_that_is_chosen(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """First the one that is put right; else one that is changed; else a short one."""
+def test_the_choice_of_a_sentence(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First one that refinement corrects, else one that it changes, else a short one."""
     walks = {
         "eins": {"prior": [9, 3], "score": [9, 3]},
         "zwei": {"prior": [9, 3], "score": [8, 3]},
@@ -96,12 +97,14 @@ def test_the_sentence_that_is_chosen(translator: Translator, monkeypatch: pytest
         (SOURCE, "Anna " * 100, "there is room for 1 to 24"),
     ],
 )
-def test_what_cannot_be_drawn(translator: Translator, source: str, reference: str, message: str) -> None:
+def test_sentences_that_cannot_be_drawn_are_refused(
+    translator: Translator, source: str, reference: str, message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         landscape(translator, source, reference)
 
 
-def test_two_entries_and_a_score_are_needed(translator: Translator) -> None:
+def test_two_entries_and_a_learned_field_are_needed(translator: Translator) -> None:
     alone = Translator.from_networks(translator.tokenizer, translator.rules, latent=translator.backend.networks.latent)
     with pytest.raises(UserError, match="a latent model of two entries"):
         landscape(alone, SOURCE, REFERENCE)

@@ -1,4 +1,4 @@
-"""Speeds: what is said about times is right, and every way of a model is measured. Not how fast they are."""
+"""Latency and throughput: the statistics are right, and every system is measured. Not how fast they are."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from latentmt.engines.torch_engine import TorchEngine
 from latentmt.errors import UserError
 from latentmt.fields.learned import FieldConfig
 from latentmt.measure import latency
-from latentmt.measure.evaluate import Wanted
-from latentmt.measure.latency import choose_ways, measure_speed, parse_batches, read_source, show_speed, windows
+from latentmt.measure.evaluate import Sweep
+from latentmt.measure.latency import benchmark_options, measure_speed, parse_batches, read_source, show_speed, windows
 from latentmt.measure.timing import (
     Crossover,
     Form,
@@ -67,12 +67,12 @@ milliseconds = st.floats(0.01, 1e4)
 
 
 @given(st.lists(milliseconds, min_size=1, max_size=40), st.floats(0, 1))
-def test_percentiles_are_numpys(values: list[float], share: float) -> None:
+def test_percentiles_equal_numpys(values: list[float], share: float) -> None:
     assert percentile(values, share) == pytest.approx(float(np.quantile(values, share)))
 
 
 @given(st.lists(st.tuples(milliseconds, st.integers(1, 200)), min_size=1, max_size=40), milliseconds)
-def test_a_summary_is_numpys(measured: list[tuple[float, int]], base: float) -> None:
+def test_a_summary_equals_numpys(measured: list[tuple[float, int]], base: float) -> None:
     times, tokens = [one[0] for one in measured], [one[1] for one in measured]
     found = summary(times, tokens, [base])
     assert found.count == len(times)
@@ -102,7 +102,9 @@ def test_texts_are_grouped_by_length() -> None:
         ({1: 9.0, 2: 9.0}, {1: 9.0, 2: 9.5}, None),
     ],
 )
-def test_where_a_teacher_overtakes(teacher: dict[int, float], other: dict[int, float], batch: int | None) -> None:
+def test_the_batch_size_at_which_a_teacher_overtakes(
+    teacher: dict[int, float], other: dict[int, float], batch: int | None
+) -> None:
     assert overtakes(teacher, other) == batch
 
 
@@ -112,7 +114,7 @@ def speed(options: DecodingOptions, rates: dict[int, float], form: Form = "eager
     return Speed(name, options, form, timing, None, [Rate(batch, rate) for batch, rate in rates.items()])
 
 
-def test_teachers_are_held_against_the_default_way_in_the_same_form() -> None:
+def test_teachers_are_compared_with_the_default_system_of_the_same_form() -> None:
     greedy, beam = DecodingOptions("teacher", beam=1), DecodingOptions("teacher", beam=4)
     search = DecodingOptions("score", 1, lengths=2, rerank="decoder")
     speeds = [
@@ -140,20 +142,20 @@ def test_teachers_are_held_against_the_default_way_in_the_same_form() -> None:
     assert list(crossovers([speeds[0], speeds[5]])) == []
 
 
-def test_what_the_others_are_compared_with() -> None:
-    ways = [
+def test_the_baseline_of_speed_ups() -> None:
+    all_options = [
         DecodingOptions("score", 1),
         DecodingOptions("prior", 0),
         DecodingOptions("teacher", beam=1),
         DecodingOptions("teacher", beam=4),
     ]
-    assert baseline_of(ways) == ways[3]
-    assert baseline_of(ways[:3]) == ways[1]
-    assert baseline_of(ways[:1]) == ways[0]
+    assert baseline_of(all_options) == all_options[3]
+    assert baseline_of(all_options[:3]) == all_options[1]
+    assert baseline_of(all_options[:1]) == all_options[0]
 
 
 @pytest.mark.parametrize(("count", "batch"), [(1, 1), (2, 5), (20, 1), (200, 1), (200, 4), (200, 256)])
-def test_batches_cycle_through_the_file(count: int, batch: int) -> None:
+def test_windows_cycle_through_the_file(count: int, batch: int) -> None:
     found = windows(count, batch)
     assert len(found) >= 3
     assert all(len(window) == batch for window in found)
@@ -164,7 +166,7 @@ def test_batches_cycle_through_the_file(count: int, batch: int) -> None:
         assert len({window[0] for window in found}) == len(found)
 
 
-def test_batch_sizes_are_read() -> None:
+def test_parsing_of_batch_sizes() -> None:
     assert parse_batches("8, 1,2,8") == [1, 2, 8]
     for wrong in ("", "1,,2", "0", "-1", "1,two", "1.5", "4097"):
         with pytest.raises(UserError, match=f"--batches {wrong}: expected numbers from 1 to 4096, as in 1,2,4"):
@@ -197,10 +199,10 @@ def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(autouse=True)
 def _soon_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latency, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(latency, "MIN_SECONDS", 0.0)
 
 
-def test_texts_are_read_as_they_are_translated(model: Path) -> None:
+def test_empty_lines_of_the_source_are_left_out(model: Path) -> None:
     translator = Translator.load(model)
     source = read_source(translator, model / "source.de", 4)
     assert [text.text for text in source.texts] == [SOURCE.splitlines()[line] for line in (0, 2, 4, 5)]
@@ -212,28 +214,30 @@ def test_texts_are_read_as_they_are_translated(model: Path) -> None:
     assert len(source.files[str(model / "source.de")]) == 64
 
 
-def test_every_way_is_measured(model: Path, tmp_path: Path) -> None:
+def test_every_system_is_measured(model: Path, tmp_path: Path) -> None:
     translator = Translator.load(model)
-    ways = choose_ways(translator, Wanted(steps=[1, 2], lengths=2, samples=2), ["teacher", "decoder"])
+    all_options = benchmark_options(
+        translator, Sweep(steps=[1, 2], options={"lengths": 2, "samples": 2}), ["teacher", "decoder"]
+    )
     source = read_source(translator, model / "source.de", 4)
     before = translator.backend
-    report = measure_speed(translator, source, ways, [1, 2])
+    benchmark = measure_speed(translator, source, all_options, [1, 2])
     assert translator.backend is before
     shown = io.StringIO()
-    show_speed(report, Console(file=shown, width=110), tmp_path / "speed.json")
+    show_speed(benchmark, Console(file=shown, width=110), tmp_path / "speed.json")
     *text, last = shown.getvalue().splitlines()
-    tree = json.loads(last)
-    assert tree == json.loads((tmp_path / "speed.json").read_text()) == asdict(report)
+    written = json.loads(last)
+    assert written == json.loads((tmp_path / "speed.json").read_text()) == asdict(benchmark)
 
     names = ["L=0", "delta-1", "delta-2", "delta-1 2×2 by teacher", "score-1", "score-2", "score-1 2×2 by teacher"]
     names += ["teacher beam 1", "teacher beam 4", "delta-1 2×2 by decoder", "score-1 2×2 by decoder"]
-    assert [speed["name"] for speed in tree["results"]] == names
-    assert (tree["texts"], tree["sentences"], tree["baseline"]) == (4, 5, "teacher beam 4")
-    assert (tree["dtype"], tree["threads"]) == ("float32", 1)
-    assert tree["versions"] == {"latentmt": latentmt.__version__, "torch": torch.__version__}
-    assert tree["device"].startswith("cpu (")
-    assert tree["models"] == translator.fingerprints
-    for speed in tree["results"]:
+    assert [speed["name"] for speed in written["results"]] == names
+    assert (written["texts"], written["sentences"], written["baseline"]) == (4, 5, "teacher beam 4")
+    assert (written["dtype"], written["threads"]) == ("float32", 1)
+    assert written["versions"] == {"latentmt": latentmt.__version__, "torch": torch.__version__}
+    assert written["device"].startswith("cpu (")
+    assert written["models"] == translator.fingerprints
+    for speed in written["results"]:
         assert set(speed["options"]) == {field.name for field in fields(DecodingOptions)}
         assert speed["form"] == "eager"
         assert (speed["text"]["count"], speed["model"]["count"]) == (4, 3)
@@ -242,63 +246,67 @@ def test_every_way_is_measured(model: Path, tmp_path: Path) -> None:
             assert min(timing["mean"], timing["speedup"], *timing["p50_by_tokens"].values()) > 0
         assert [rate["batch"] for rate in speed["rates"]] == [1, 2]
         assert all(rate["sentences_per_second"] > 0 for rate in speed["rates"])
-    assert [one["teacher"] for one in tree["crossovers"]] == ["teacher beam 1", "teacher beam 4"]
+    assert [one["teacher"] for one in written["crossovers"]] == ["teacher beam 1", "teacher beam 4"]
     titles = ["Text to text, ms", "Ids to ids, ms", "Text to text, p50 in ms by source tokens", "Sentences a second"]
     assert all(any(line.startswith(title) for line in text) for title in titles)
     assert sum("overtakes score-1" in line for line in text) == 2
 
 
-def test_ways_take_turns_on_the_same_sentences(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every way gets the same work, and no two of them share what an engine has recorded."""
-    translator, asked = Translator.load(model), []
+def test_systems_take_turns_on_the_same_sentences(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every system gets the same work, and no two of them share an engine."""
+    translator, calls = Translator.load(model), []
     best = TorchEngine.best
 
     def noted(engine: TorchEngine, sentences: Any, options: DecodingOptions, *more: Any) -> Any:
-        asked.append((id(engine), str(options), [len(sentence) for sentence in sentences]))
+        calls.append((id(engine), str(options), [len(sentence) for sentence in sentences]))
         return best(engine, sentences, options, *more)
 
     monkeypatch.setattr(TorchEngine, "best", noted)
     monkeypatch.setattr(latency, "_TURN", 2)
     source = read_source(translator, model / "source.de", 4)
-    ways = choose_ways(translator, Wanted(methods=["prior", "teacher"]), [])
-    measure_speed(translator, source, ways, [2])
-    each = [[lengths for _, name, lengths in asked if name == str(options)] for options in ways]
+    all_options = benchmark_options(translator, Sweep(methods=["prior", "teacher"]), [])
+    measure_speed(translator, source, all_options, [2])
+    each = [[lengths for _, name, lengths in calls if name == str(options)] for options in all_options]
     assert each[0] == each[1] == each[2]
-    assert len({(engine, name) for engine, name, _ in asked}) == len({engine for engine, _, _ in asked}) == len(ways)
-    order = [name for _, name, _ in asked]
+    assert (
+        len({(engine, name) for engine, name, _ in calls})
+        == len({engine for engine, _, _ in calls})
+        == len(all_options)
+    )
+    order = [name for _, name, _ in calls]
     turns = [name for name, before in zip(order, [None, *order[:-1]], strict=True) if name != before]
-    first, second, third = map(str, ways)
+    first, second, third = map(str, all_options)
     warming = batches = [first, second, third]
     # The first one ends the second turn and begins with the batches, for which all warm up once more.
     assert turns == [*warming, first, second, third, second, third, first, second, third, *batches]
 
 
-def test_where_searches_are_recorded_both_forms_are_measured(model: Path) -> None:
+def test_graphed_and_eager_forms_are_measured(model: Path) -> None:
     """On a CPU nothing is really recorded."""
     translator = Translator.load(model)
     translator.backend = TorchEngine(translator.backend.networks, graphs=True)
     source = read_source(translator, model / "source.de", 2)
-    ways = choose_ways(translator, Wanted(methods=["score", "teacher"], steps=[1]), [])
-    report = measure_speed(translator, source, ways, [1])
+    all_options = benchmark_options(translator, Sweep(methods=["score", "teacher"], steps=[1]), [])
+    benchmark = measure_speed(translator, source, all_options, [1])
     names = ["score-1", "teacher beam 1", "teacher beam 4"]
-    assert [one.name for one in report.results] == [*names, *(f"{name}, graphed" for name in names)]
-    assert [one.form for one in report.results] == ["eager"] * 3 + ["graphed"] * 3
-    assert [one.text.speedup for one in report.results if one.options == ways[2]] == [1.0, 1.0]
-    assert [(one.teacher, one.against) for one in report.crossovers][2] == (
+    assert [one.name for one in benchmark.results] == [*names, *(f"{name}, graphed" for name in names)]
+    assert [one.form for one in benchmark.results] == ["eager"] * 3 + ["graphed"] * 3
+    assert [one.text.speedup for one in benchmark.results if one.options == all_options[2]] == [1.0, 1.0]
+    assert [(one.teacher, one.against) for one in benchmark.crossovers][2] == (
         "teacher beam 1, graphed",
         "score-1, graphed",
     )
 
 
-def test_texts_of_several_sentences_only(model: Path, tmp_path: Path) -> None:
+def test_no_text_of_a_single_sentence(model: Path, tmp_path: Path) -> None:
     (tmp_path / "several.de").write_text("Ein Satz. Noch ein Satz.\n")
     translator = Translator.load(model)
     source = read_source(translator, tmp_path / "several.de", 9)
-    report = measure_speed(translator, source, [DecodingOptions("prior", 0)], [1])
-    assert report.results[0].model is None
-    assert (report.baseline, report.results[0].text.speedup, report.crossovers) == ("L=0", 1.0, [])
+    benchmark = measure_speed(translator, source, [DecodingOptions("prior", 0)], [1])
+    assert benchmark.results[0].model is None
+    assert (benchmark.baseline, benchmark.results[0].text.speedup, benchmark.crossovers) == ("L=0", 1.0, [])
     shown = io.StringIO()
-    show_speed(report, Console(file=shown, width=110))
+    show_speed(benchmark, Console(file=shown, width=110))
     assert "Ids to ids" not in shown.getvalue()
 
 
@@ -307,13 +315,13 @@ def bench(model: Path, *arguments: object) -> Any:
     return CliRunner().invoke(app, [*common, *map(str, arguments)])
 
 
-def test_the_command(model: Path, tmp_path: Path) -> None:
+def test_bench_on_the_command_line(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "speed.json"
     result = bench(model, "--sentences", 2, "--method", "score", "--steps", 1, "--batches", "1,2", "--json", out)
     assert result.exit_code == 0, result.output
-    tree = json.loads(result.stdout.splitlines()[-1])
-    assert tree == json.loads(out.read_text())
-    assert [(speed["name"], speed["text"]["count"]) for speed in tree["results"]] == [("score-1", 2)]
+    written = json.loads(result.stdout.splitlines()[-1])
+    assert written == json.loads(out.read_text())
+    assert [(speed["name"], speed["text"]["count"]) for speed in written["results"]] == [("score-1", 2)]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +345,7 @@ def test_what_cannot_be_measured_is_refused(model: Path, arguments: tuple[str, .
     assert len(str(result.exception).splitlines()) == 1
 
 
-def test_a_teacher_that_is_not_there_chooses_nothing(model: Path, tmp_path: Path) -> None:
+def test_reranking_needs_the_teacher_it_names(model: Path, tmp_path: Path) -> None:
     (tmp_path / "latent").symlink_to(model / "latent")
     (tmp_path / "source.de").write_text(SOURCE)
     result = bench(tmp_path, "--lengths", 2, "--rerank", "teacher")

@@ -1,4 +1,4 @@
-"""Likelihoods along refinement: each output's own marginal, asked for once, and summed up right."""
+"""Likelihoods along refinement: the marginal of each output, estimated once, and averaged right."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def alone(translator: Translator, source: list[int], target: list[int]) -> Margi
     )
 
 
-def test_the_mean_of_what_each_is_alone(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_likelihoods_are_means_over_single_estimates(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     sentences = [
         translator.sentences(text)[0] for text in ("Anna hat zwei Lampen.", "Im Theater hängen zehn rote Lampen.")
     ]
     outputs = outputs_along(translator, sentences, "score", (0, 1, 2))
-    outputs[2] = outputs[0]  # what is known is not asked again
+    outputs[2] = outputs[0]  # equal outputs are estimated once
     asked: list[int] = []
     real = module.marginal
     monkeypatch.setattr(module, "marginal", lambda *given: asked.append(len(given[2].ids)) or real(*given))
@@ -65,7 +65,7 @@ def test_the_mean_of_what_each_is_alone(translator: Translator, monkeypatch: pyt
     assert found[1].gain_error == pytest.approx(statistics.stdev(gains) / 2**0.5, abs=1e-4)
 
 
-def test_without_a_latent_model(translator: Translator) -> None:
+def test_a_latent_model_is_needed(translator: Translator) -> None:
     teacher = Translator.from_networks(
         translator.tokenizer, translator.rules, teacher=translator.backend.networks.teacher
     )

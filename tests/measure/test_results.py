@@ -1,4 +1,4 @@
-"""One rule for every command that measures: JSON into the file that is named, and last where no person is looking."""
+"""JSON of every command that measures: in the named file, and as the last line where the output is no terminal."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from latentmt.measure.results import write_result
 from latentmt.measure.samples import CHANGED, Phrase, Sample, show_samples
 from latentmt.options import DecodingOptions
 
-TREE = {"bleu": 27.5, "name": "5×5"}
+RESULT = {"bleu": 27.5, "name": "5×5"}
 
 
 class Terminal(io.StringIO):
@@ -23,18 +23,18 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_last_line_only_where_nobody_is_looking(tmp_path: Path, named: bool) -> None:
+def test_a_last_line_of_json_only_without_a_terminal(tmp_path: Path, named: bool) -> None:
     path = tmp_path / "result.json" if named else None
     pipe, terminal = io.StringIO(), Terminal()
     for file in (pipe, terminal):
-        write_result(TREE, Console(file=file, force_terminal=True), path)  # colours in a pipe make it no terminal
-        assert not path or json.loads(path.read_text()) == TREE
-    assert json.loads(pipe.getvalue()) == TREE
+        write_result(RESULT, Console(file=file, force_terminal=True), path)  # colours in a pipe make it no terminal
+        assert not path or json.loads(path.read_text()) == RESULT
+    assert json.loads(pipe.getvalue()) == RESULT
     assert pipe.getvalue().count("\n") == 1
     assert terminal.getvalue() == ""
 
 
-def test_what_is_shown_keeps_to_it(tmp_path: Path) -> None:
+def test_health_and_samples_write_json(tmp_path: Path) -> None:
     sample = Sample("quelle", ["ziel"], [Phrase("a", CHANGED)], [Phrase("b", CHANGED)])
     for show in (
         lambda console, path: show_health([Check("KL", 0.7, low=0.5)], console, path),
@@ -48,7 +48,7 @@ def test_what_is_shown_keeps_to_it(tmp_path: Path) -> None:
         assert json.loads(last) == json.loads((tmp_path / "result.json").read_text())
 
 
-def test_every_command_keeps_to_it() -> None:
+def test_every_measuring_command_takes_a_json_file() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     options = {
         name: option for name, command in commands.items() for option in command.params if "--json" in option.opts

@@ -1,4 +1,4 @@
-"""Samples: from the latents they say they are from, and marked so that every word is accounted for."""
+"""Samples: translations of samples of the prior, in which every word has a mark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from tiny import write_corpus, write_models
 
 from latentmt.errors import UserError
-from latentmt.measure.samples import CHANGED, KEPT, Phrase, Sample, compare, sampled, show_samples, take_samples
+from latentmt.measure.samples import CHANGED, KEPT, Phrase, Sample, compare, sample_options, show_samples, take_samples
 from latentmt.options import DecodingOptions
 from latentmt.translator import Translator
 
@@ -26,7 +26,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
     return Translator.load(folder)
 
 
-def test_phrases_that_change_places() -> None:
+def test_moved_phrases() -> None:
     """As in the paper's first example."""
     old = "Es gibt nicht viele Ärzte im fernen Land, nur einen"
     new = "Im fernen Land gibt es nicht viele Ärzte, nur eine"
@@ -51,7 +51,7 @@ def test_phrases_that_change_places() -> None:
     ]
 
 
-def test_a_swap() -> None:
+def test_swapped_phrases() -> None:
     before, after = compare(["a", "b", "c", "d", "e"], ["d", "e", "a", "b", "c"])
     assert before == [Phrase("a b c", KEPT), Phrase("d e", 1)]
     assert after == [Phrase("d e", 1), Phrase("a b c", KEPT)]
@@ -65,7 +65,7 @@ def test_a_swap() -> None:
 
 
 @given(WORDS, WORDS)
-def test_every_word_is_accounted_for(first: list[str], second: list[str]) -> None:
+def test_every_word_has_a_mark(first: list[str], second: list[str]) -> None:
     before, after = compare(first, second)
     for words, phrases in ((first, before), (second, after)):
         assert " ".join(phrase.text for phrase in phrases).split() == words
@@ -75,36 +75,36 @@ def test_every_word_is_accounted_for(first: list[str], second: list[str]) -> Non
     assert moved[0] == moved[1]  # as many words on either side
 
 
-def test_the_second_candidate_before_and_after(translator: Translator) -> None:
+def test_samples_are_the_second_candidate(translator: Translator) -> None:
     sources = ["Anna hat zwei Lampen. Und drei.", "", "Anna hat zwei Lampen.", "Im Theater hängen zehn rote Lampen."]
     references = [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
-    options = sampled(translator, "score", steps=2, seed=3)
+    options = sample_options(translator, "score", steps=2, seed=3)
     found = take_samples(translator, sources, references, 5, options)
     assert [sample.source for sample in found] == sources[2:]
     assert [sample.references for sample in found] == [["c", "g"], ["d", "h"]]
     for sample in found:
         draw = {"samples": 2, "rerank": "decoder", "seed": 3}
-        ways = [translator.options(method="score", steps=steps, **draw) for steps in (0, 2)]
-        texts = [translator.candidates([sample.source], way)[0][1].text for way in ways]
+        both = [translator.options(method="score", steps=steps, **draw) for steps in (0, 2)]
+        texts = [translator.candidates([sample.source], options)[0][1].text for options in both]
         for phrases, text in zip((sample.before, sample.after), texts, strict=True):
             assert " ".join(phrase.text for phrase in phrases) == " ".join(text.split())
         assert sample.before != sample.after
     assert take_samples(translator, sources, references, 1, options) == found[:1]
-    assert sampled(translator).method == "score"
+    assert sample_options(translator).method == "score"
 
 
-def test_what_cannot_be_sampled(translator: Translator) -> None:
+def test_samples_need_a_refining_method_and_a_latent_model(translator: Translator) -> None:
     for method, steps in (("teacher", 1), ("prior", 1), ("delta", 0)):
         with pytest.raises(UserError, match="a method that refines"):
-            sampled(translator, method, steps)  # type: ignore[arg-type]
+            sample_options(translator, method, steps)  # type: ignore[arg-type]
     teacher = Translator.from_networks(
         translator.tokenizer, translator.rules, teacher=translator.backend.networks.teacher
     )
     with pytest.raises(UserError, match="there is no latent model"):
-        sampled(teacher)
+        sample_options(teacher)
 
 
-def test_colours_on_a_terminal() -> None:
+def test_marks_are_colours_on_a_terminal() -> None:
     sample = Sample("quelle [1]", ["ziel"], [Phrase("a", KEPT), Phrase("b", CHANGED), Phrase("c", 1)], [Phrase("c", 1)])
     shown = io.StringIO()
     show_samples([sample], DecodingOptions(), Console(file=shown, force_terminal=True, width=80))

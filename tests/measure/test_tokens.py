@@ -1,4 +1,4 @@
-"""Tokens along refinement: the same as the translator's own, counted right, whatever the batch."""
+"""Tokens along refinement: equal to the translator's, counted right, whatever the batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sources(work: Path) -> list[str]:
 
 
 @given(IDS, IDS)
-def test_the_edit_distance_by_its_definition(first: list[int], second: list[int]) -> None:
+def test_the_edit_distance_equals_its_definition(first: list[int], second: list[int]) -> None:
     @lru_cache
     def distance(left: int, right: int) -> int:
         if not left or not right:
@@ -51,7 +51,9 @@ def test_the_edit_distance_by_its_definition(first: list[int], second: list[int]
 
 
 @pytest.mark.parametrize("method", ["delta", "score", "energy"])
-def test_one_walk_is_all_translations(translator: Translator, sources: list[str], method: str) -> None:
+def test_outputs_along_a_walk_equal_separate_translations(
+    translator: Translator, sources: list[str], method: str
+) -> None:
     """After L steps of one walk stands what L steps alone lead to, and what a trace shows."""
     sentences = [ids for text in sources for ids in translator.sentences(text)]
     found = outputs_along(translator, sentences, method, steps=(0, 1, 3))  # type: ignore[arg-type]
@@ -63,14 +65,16 @@ def test_one_walk_is_all_translations(translator: Translator, sources: list[str]
     assert found[0] != found[3]
 
 
-def test_batches_change_nothing(translator: Translator, sources: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_size_changes_nothing(
+    translator: Translator, sources: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     sentences = [ids for text in sources for ids in translator.sentences(text)]
     together = outputs_along(translator, sentences, "score", (0, 2))
     monkeypatch.setattr(TorchEngine, "batch_tokens", 1)
     assert outputs_along(translator, sentences, "score", (0, 2)) == together
 
 
-def test_what_cannot_be_followed(translator: Translator) -> None:
+def test_searches_and_adaptive_steps_cannot_be_followed(translator: Translator) -> None:
     for options in (
         DecodingOptions(steps=2),
         DecodingOptions(steps=3, adaptive=True),
@@ -80,7 +84,7 @@ def test_what_cannot_be_followed(translator: Translator) -> None:
             targets_along(translator.backend, [[5, EOS]], options, [0, 3])
 
 
-def test_counts_by_hand(translator: Translator) -> None:
+def test_counts_of_a_small_example(translator: Translator) -> None:
     a, b, c = translator.tokenizer.encode(["and"])[0][0], 300, 301
     outputs = {
         0: [[a, a, b, EOS], [b, b, b, EOS]],
@@ -88,13 +92,13 @@ def test_counts_by_hand(translator: Translator) -> None:
         2: [[a, c, b, c, EOS], [b, b, b, EOS]],
     }
     references = ["and", "and and"]
-    wanted = sum(len(without_special(ids)) for ids in translator.tokenizer.encode(references))
+    expected = sum(len(without_special(ids)) for ids in translator.tokenizer.encode(references))
     none, one, two = count_tokens(translator, outputs, references)
     assert (none.steps, none.edits, none.changed, none.repeats, none.relative_repeats) == (0, 0, 0, 3, 1)
-    assert none.length == pytest.approx((2 + 1) / wanted)  # repetitions are not read
+    assert none.length == pytest.approx((2 + 1) / expected)  # repetitions are not read
     assert (one.steps, one.edits, one.edits_error, one.changed, one.repeats) == (1, 1, 0, 1, 1)
     assert one.relative_repeats == pytest.approx(1 / 3)
-    assert one.length == pytest.approx((2 + 3) / wanted)
+    assert one.length == pytest.approx((2 + 3) / expected)
     assert (two.edits, two.changed, two.repeats) == (1, 0.5, 2)
     assert two.edits_error == pytest.approx(1.0)  # of 2 and 0: deviation √2, over √2
     assert count_tokens(translator, {0: [[a, EOS]], 1: [[a, a, EOS]]}, ["and"])[1].relative_repeats is None

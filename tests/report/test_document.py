@@ -1,4 +1,4 @@
-"""The same content as HTML and as Markdown: escaped, whole, and without a need for anything else."""
+"""The same content as HTML and as Markdown: escaped, well-formed and self-contained."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import pytest
 from latentmt.report.document import (
     Block,
     Code,
-    Grid,
+    DefinitionList,
+    Figure,
     Heading,
     Paragraph,
-    Passage,
-    Picture,
     Span,
+    Table,
+    as_ratio,
+    signed,
     write_html,
     write_markdown,
 )
-from latentmt.report.tree import as_ratio, signed
 
 SVG = '<?xml version="1.0"?>\n<!DOCTYPE svg>\n<svg width="1"><metadata>\n<x/></metadata><path d="M0"/></svg>\n'
 VOID = {"meta"}
@@ -49,18 +50,20 @@ def blocks(tmp_path: Path) -> list[Block]:
         Heading("A < B", 1),
         Paragraph("Some `code<x>` and **bold** & more."),
         Code("latentmt <x>\n  --y"),
-        Grid(
+        Table(
             ("", "a", "b", "c"),
             [["x", "1", "2", "`p|q`"], ["y", "3", "4", "<5>"]],
             (("", 1), ("here", 2), ("p", 1)),
             [1],
         ),
-        Picture(tmp_path / "figures" / "one.svg", "Figure 1", "What it shows."),
-        Passage([("sampled", [Span("a*b <i>"), Span("old", "gone"), Span("far", "moved 1"), Span("off", "moved 6")])]),
+        Figure(tmp_path / "figures" / "one.svg", "Figure 1", "What it shows."),
+        DefinitionList(
+            [("sampled", [Span("a*b <i>"), Span("old", "removed"), Span("far", "moved 1"), Span("off", "moved 6")])]
+        ),
     ]
 
 
-def test_html_is_whole_and_escaped(blocks: list[Block]) -> None:
+def test_html_is_well_formed_escaped_and_self_contained(blocks: list[Block]) -> None:
     page = write_html("A & B", blocks)
     nesting = Nesting()
     nesting.feed(page)
@@ -73,12 +76,12 @@ def test_html_is_whole_and_escaped(blocks: list[Block]) -> None:
     assert '<tr class="break"><td>y</td><td class=edge>3</td><td>4</td><td class=edge>&lt;5&gt;</td></tr>' in page
     assert '<svg width="1"><path d="M0"/></svg>' in page
     assert "?xml" not in page
-    assert 'a*b &lt;i&gt; <span class="gone">old</span> <span class="moved moved-1">far</span>' in page
+    assert 'a*b &lt;i&gt; <span class="removed">old</span> <span class="moved moved-1">far</span>' in page
     assert '<span class="moved moved-2">off</span>' in page  # colours come round again
     assert not re.search(r"(src|href)=|url\(|@import", page)
 
 
-def test_markdown(blocks: list[Block], tmp_path: Path) -> None:
+def test_markdown_of_every_block(blocks: list[Block], tmp_path: Path) -> None:
     assert write_markdown(blocks, tmp_path) == (
         "# A < B\n\n"
         "Some `code<x>` and **bold** & more.\n\n"
@@ -90,6 +93,6 @@ def test_markdown(blocks: list[Block], tmp_path: Path) -> None:
     )
 
 
-def test_numbers_as_they_are_read() -> None:
+def test_formatting_of_differences_and_ratios() -> None:
     assert [signed(-0.004), signed(-1.25, 1), signed(0.1)] == ["+0.00", "−1.2", "+0.10"]
     assert [as_ratio(0.84), as_ratio(9.94), as_ratio(9.96), as_ratio(14.8)] == ["0.8×", "9.9×", "10×", "15×"]

@@ -19,9 +19,9 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
 from latentmt.fields.refine import refine
-from latentmt.infer.plane import square
 from latentmt.measure.methods import default_method, refining_methods, require_latent
 from latentmt.nn.attention import Source
+from latentmt.projection import grid_around
 from latentmt.translator import Translator
 
 STEPS = 4
@@ -162,7 +162,7 @@ def _panel(translator: Translator, walk: _Walk, method: str, position: int, grid
     """The field, and what is decoded, with one token at each point of a grid and the others at the prior's mean."""
     model, networks = require_latent(translator), torch_engine(translator.backend).networks
     points = {name: z[:, position] for name, z in walk.points.items()}
-    area = square(torch.cat(list(points.values())), grid, _MARGIN)
+    area = torch.from_numpy(grid_around(torch.cat(list(points.values())).double().cpu(), grid, _MARGIN))
     z = walk.points["prior"].repeat(grid * grid, 1, 1)
     z[:, position] = area.flatten(0, 1).to(z)
     layout = Layout.of_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])

@@ -116,11 +116,9 @@ class _System:
 
         On a CPU, eager, nothing of this happens, and a few inputs are enough.
         """
-        engine = torch_engine(self.translator.backend)
+        on_cpu = torch_engine(self.translator.backend).device.type == "cpu"
         for _ in range(1 if self.form == "eager" else 2):
-            for each in (
-                few if self.form == "eager" and torch_engine(self.translator.backend).device.type == "cpu" else inputs
-            ):
+            for each in few if self.form == "eager" and on_cpu else inputs:
                 work(each)
 
     def translate_text(self, text: str) -> object:

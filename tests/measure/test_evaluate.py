@@ -21,13 +21,13 @@ from typer.testing import CliRunner, Result
 import latentmt
 from latentmt.cli import app
 from latentmt.data.normalise import TextRules
+from latentmt.engines.torch_engine import device_name
 from latentmt.errors import UserError
 from latentmt.fields.learned import FieldConfig
 from latentmt.fields.registry import field_network
 from latentmt.files import sha256
 from latentmt.measure import evaluate as module
 from latentmt.measure.evaluate import EvalSet, Sweep, evaluate, show_evaluation, sweep_options
-from latentmt.measure.machine import device_name
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import measure
 from latentmt.models.latent import LatentModel
@@ -122,7 +122,7 @@ def test_several_candidates_add_a_search_for_each_method(translator: Translator)
 def test_the_models_default_options_are_measured_with_the_shared_ones(translator: Translator) -> None:
     default = DecodingOptions(method="delta", steps=3, length_bias=0.1)
     model = Translator.from_networks(
-        translator.tokenizer, translator.rules, latent=translator.backend.networks.latent, own=default
+        translator.tokenizer, translator.rules, latent=translator.backend.networks.latent, default_options=default
     )
     assert names(model) == ["L=0", "delta-1", "delta-4", "delta-3 length +10%"]
     assert names(model, verbatim=False)[-1] == "delta-3 length +10% raw"

@@ -27,7 +27,7 @@ from latentmt.fields.delta import DELTA
 from latentmt.fields.energy import EnergyNetwork
 from latentmt.fields.learned import FieldConfig
 from latentmt.fields.refine import refine
-from latentmt.fields.registry import field_network
+from latentmt.fields.registry import field_network, field_types
 from latentmt.fields.score import ScoreNetwork
 from latentmt.measure import health as module
 from latentmt.measure.health import Check, health, show_health
@@ -166,15 +166,16 @@ def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNetwork | E
         prior = latent.prior(layout, latent.prior.project_kv(source))
         posterior = latent.posterior(target, latent.posterior_stack.project_kv(source))
         states = latent.decode(posterior.mean, layout, latent.decoder_stack.project_kv(source))
-        moved = refine(prior.mean, DELTA.bind(Context(latent, source, layout)), module.DELTA_STEPS) - prior.mean
+        moved = refine(prior.mode, DELTA.bind(Context(latent, source, layout)), module.DELTA_STEPS) - prior.mode
         entries = torch.distributions.kl_divergence(
-            torch.distributions.Normal(posterior.mean, posterior.std), torch.distributions.Normal(prior.mean, prior.std)
+            torch.distributions.Normal(posterior.mean, posterior.std),
+            torch.distributions.Normal(prior.gaussian.mean, prior.gaussian.std),
         )
         sums[KL] += entries.sum().item()
-        sums[RECONSTRUCTED] += (latent.logits(states).argmax(-1) == target.ids).sum().item()
+        sums[RECONSTRUCTED] += (latent.embedding.logits(states).argmax(-1) == target.ids).sum().item()
         sums[LENGTH] += max(1, len(source_ids) + latent.output.length_logits(source, 1).argmax().item() - LENGTH_LIMIT)
         for name, net in nets.items():
-            direction = net_field(net, source, layout)(prior.mean)
+            direction = field_types()[name].bind(Context(latent, source, layout), net)(prior.mode)
             sums[COSINE.format(name)] += F.cosine_similarity(direction, moved, dim=-1).sum().item()
         tokens += len(target_ids)
     return {name: value / tokens for name, value in sums.items()}

@@ -42,7 +42,7 @@ def test_every_point_is_what_the_networks_compute(translator: Translator) -> Non
     layout, decoder = target.layout, model.decoder_stack.project_kv(encoded)
     prior = model.prior(layout, model.prior.project_kv(encoded)).mode
     posterior = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
-    score = net_field(translator.backend.networks.fields["score"], encoded, layout)
+    score = translator.backend.networks.bind_field("score", encoded, layout)
     assert len(found.panels) == target.ids.shape[1] - 1
     for position, panel in enumerate(found.panels):
         assert panel.prior == pytest.approx(prior[0, position].tolist(), abs=1e-4)

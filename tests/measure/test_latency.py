@@ -189,8 +189,8 @@ def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Pat
             weights["decoder_stack.norm.weight"].zero_()
             weights["decoder_stack.norm.bias"].copy_(weights["embedding.weight"][EOS])
         if kind == "latent":  # targets as long as their sources
-            weights["length_head.weight"].zero_()
-            weights["length_head.bias"][LENGTH_LIMIT] = 1.0
+            weights["output.length_head.weight"].zero_()
+            weights["output.length_head.bias"][LENGTH_LIMIT] = 1.0
         about = save_bundle(folder / kind, config, tokenizer, weights, latent=latent if kind == "score" else None)
         latent = about.fingerprint if kind == "latent" else latent
     (folder / "source.de").write_text(SOURCE)

@@ -12,7 +12,6 @@ from tiny import write_corpus, write_models
 
 from latentmt.data.tokenizer import EOS
 from latentmt.engines.torch_engine import TorchEngine
-from latentmt.infer.trace import targets_along, trace_sentence
 from latentmt.measure.tokens import count_tokens, edit_distance, outputs_along
 from latentmt.options import DecodingOptions
 from latentmt.results import without_special
@@ -60,7 +59,7 @@ def test_outputs_along_a_walk_equal_separate_translations(
     for steps, targets in found.items():
         alone = translator.backend.best(sentences, translator.options(method=method, steps=steps))
         assert [without_special(ids) for ids in targets] == [one.decoded for one in alone]
-    traced = trace_sentence(translator.backend, sentences[2], translator.options(method=method, steps=3))
+    traced = translator.backend.trace(sentences[2], translator.options(method=method, steps=3))
     assert [found[steps][2] for steps in (0, 1, 3)] == [traced.steps[steps].ids for steps in (0, 1, 3)]
     assert found[0] != found[3]
 
@@ -80,8 +79,8 @@ def test_searches_and_adaptive_steps_cannot_be_followed(translator: Translator) 
         DecodingOptions(steps=3, adaptive=True),
         DecodingOptions(steps=3, samples=2, rerank="decoder"),
     ):
-        with pytest.raises(ValueError, match="one candidate that makes all of its steps"):
-            targets_along(translator.backend, [[5, EOS]], options, [0, 3])
+        with pytest.raises(ValueError, match="one candidate that takes all of its steps"):
+            translator.backend.targets_along([[5, EOS]], options, [0, 3])
 
 
 def test_counts_of_a_small_example(translator: Translator) -> None:

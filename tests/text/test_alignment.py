@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,12 +17,12 @@ from latentmt.data.tokens import Tokens
 from latentmt.fields.learned import FieldConfig
 from latentmt.fields.registry import field_network
 from latentmt.infer.annotate import annotate
-from latentmt.infer.plane import Plane
 from latentmt.infer.search import Networks
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import CrossAttention, attention_bias
+from latentmt.projection import Projection
 from latentmt.translator import Translator
 
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 2, "heads": 2, "dropout": 0.0}
@@ -165,26 +166,26 @@ def test_alternatives_begin_with_what_is_kept(translator: Translator) -> None:
     assert [single.text, *single.alternatives] == expected
 
 
-def test_a_plane_holds_what_moved(tokenizer: Tokenizer, translator: Translator) -> None:
+def test_a_projection_holds_what_moved(tokenizer: Tokenizer, translator: Translator) -> None:
     (trace,) = translator.trace("Ein kleiner Satz", steps=3)
-    plane = Plane.of(trace)
-    torch.testing.assert_close(plane.axes @ plane.axes.T, torch.eye(2).double())
-    z = torch.tensor([step.z for step in trace.steps], dtype=torch.float64)
-    moves = (z[1:] - z[0]).flatten(0, 1)
-    seen = plane.flat(moves).square().sum() / moves.square().sum()
-    assert plane.seen == pytest.approx(float(seen))
-    sizes = torch.linalg.svdvals(moves).square()
-    assert plane.seen == pytest.approx(float(sizes[:2].sum() / sizes.sum()))  # no plane holds more
-    points = torch.tensor([[0.5, -1.0], [2.0, 3.0]]).double()
-    lifted = plane.lifted(points, z[0, 1])
-    torch.testing.assert_close(plane.flat(lifted), points)
-    off = (lifted - z[0, 1]) - (points - plane.flat(z[0, 1])) @ plane.axes
-    assert off.abs().max() < 1e-12
+    plane = Projection.from_trace(trace)
+    np.testing.assert_allclose(plane.axes @ plane.axes.T, np.eye(2), atol=1e-12)
+    assert all(axis[np.abs(axis).argmax()] > 0 for axis in plane.axes)
+    z = np.array([step.z for step in trace.steps])
+    moves = (z[1:] - z[0]).reshape(-1, z.shape[2])
+    assert plane.explained == pytest.approx(np.square(plane.project(moves)).sum() / np.square(moves).sum())
+    sizes = np.square(np.linalg.svd(moves, compute_uv=False))
+    assert plane.explained == pytest.approx(sizes[:2].sum() / sizes.sum())  # no plane holds more
+    points = np.array([[0.5, -1.0], [2.0, 3.0]])
+    lifted = plane.lift(points, z[0, 1])
+    np.testing.assert_allclose(plane.project(lifted), points)
+    off = (lifted - z[0, 1]) - (points - plane.project(z[0, 1])) @ plane.axes
+    assert np.abs(off).max() < 1e-12
     (still,) = translator.trace("Ein kleiner Satz", method="prior")
-    assert 0 < Plane.of(still).seen <= 1
+    assert 0 < Projection.from_trace(still).explained <= 1
     (flat,) = make(tokenizer, dim=2).trace("Ein Satz", steps=1)
-    assert Plane.of(flat).seen == 1.0
-    assert Plane.of(flat).axes.tolist() == [[1, 0], [0, 1]]
+    assert Projection.from_trace(flat).explained == 1.0
+    assert Projection.from_trace(flat).axes.tolist() == [[1, 0], [0, 1]]
 
 
 def test_the_field_around_a_token_is_where_it_would_be_moved(translator: Translator) -> None:

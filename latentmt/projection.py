@@ -1,4 +1,4 @@
-"""The two directions in which a sentence's latents move most, so that they can be drawn; and a grid to look around on."""
+"""The two directions in which a sentence's latents move most, for drawing them; and a grid to look around on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Projection:
 
 
 def grid_around(points: Any, side: int, margin: float) -> Array:
-    """A square grid around points (rows y, columns x, then the two coordinates), with a margin: a share of its extent."""
+    """A square grid around points: rows y, columns x, then both coordinates. The margin is a share of its extent."""
     points = np.asarray(points, dtype=np.float64)
     low, high = points.min(0), points.max(0)
     half = (0.5 + margin) * max(float((high - low).max()), 0.2)

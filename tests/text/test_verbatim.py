@@ -107,7 +107,7 @@ def test_a_sentence_with_more_than_there_are_stand_ins_is_cut() -> None:
 
 def test_long_spans_count_as_what_stands_for_them() -> None:
     address = "https://a.de/" + "x" * 500
-    (sentence,) = cut(RESERVED, f"Siehe {address} heute.", max_length=40)
+    (sentence,) = cut(RESERVED, f"Siehe {address} heute.", longest=40)
     assert sentence.text == f"Siehe {address} heute."
 
 

@@ -51,11 +51,11 @@ def make_task(name: str, preset: Any, vocabulary: int, device: torch.device, dro
 
 def make_stepper(task: Task, ranks: Ranks, **options: Any) -> Stepper:
     controls = list(task.controls(0, 1))
-    return Stepper(task, ranks, betas=(0.9, 0.98), epsilon=1e-9, clip=1.0, controls=controls, **options)
+    return Stepper(task, ranks, betas=(0.9, 0.98), epsilon=1e-9, max_grad_norm=1.0, controls=controls, **options)
 
 
 def controls_of(task: Task, step: int, total: int) -> dict[str, float]:
-    return task.controls(step, total) | {"rate": 1e-4, "decay": 0.999}
+    return task.controls(step, total) | {"learning_rate": 1e-4, "ema_decay": 0.999}
 
 
 def batches_of(corpus: Corpus, rows: int, pin: bool) -> PackedBatches:

@@ -1,8 +1,11 @@
-"""Strict YAML → frozen dataclasses: the loader. It knows nothing of what the keys mean.
+"""Strict YAML → frozen dataclasses: the loader. It does not know what the keys mean.
 
-A configuration is a tree of frozen dataclasses that inherit `Section`; each lives beside what it configures.
-`load` reads a YAML file into such a tree once; afterwards nothing is checked again. An unknown key, a wrong type or a
-value out of range is one line naming the key and the file.
+A configuration is made of nested frozen dataclasses that inherit `Section`. Each is defined beside what it configures.
+`load` reads and validates a YAML file once. An unknown key, a wrong type or a value out of range is an error of one
+line that names the key and the file.
+
+A section may declare `aliases`: the names its keys had in an earlier version. Files with old names still load, at any
+depth. Identity hashes are computed over the old names, so renaming a key does not change them.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ import dataclasses
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -21,18 +24,28 @@ from pydantic_core import ErrorDetails
 
 from latentmt.errors import UserError
 
+ALIASES_END = "0.3"
+"""The version that no longer reads old names."""
+
 
 class Section:
     """Base of every configuration dataclass: keys that are not fields are refused."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Old names of keys, each with the present name."""
 
 
 S = TypeVar("S")
 
 
-def load(path: Path, kind: type[S], overrides: Sequence[str] = ()) -> S:
-    """Read `path` as a `kind`; each override is `section.key=value`, its value written as in YAML."""
+def load(
+    path: Path, kind: type[S], overrides: Sequence[str] = (), warn: Callable[[str], object] = lambda line: None
+) -> S:
+    """Read `path` as a `kind`. Each override is `section.key=value`, with the value written as in YAML.
+
+    `warn` is called with one line if the file uses old names, and one for each override that does.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -42,28 +55,29 @@ def load(path: Path, kind: type[S], overrides: Sequence[str] = ()) -> S:
     tree = _parse(text, str(path))
     if not isinstance(tree, dict):
         raise UserError(f"{path}: expected keys and values, found {_named(tree)}")
+    tree = current_names(tree, kind, str(path), warn)
     for override in overrides:
-        _override(tree, override)
+        _override(tree, override, kind, warn)
     return from_tree(tree, kind, str(path))
 
 
 def from_tree(tree: Mapping[str, Any], kind: type[S], where: str) -> S:
-    """Validate a tree of plain values as a `kind`; `where` names its origin in errors."""
+    """Validate plain values as a `kind`, old names included. `where` names their origin in errors."""
     try:
-        # JSON is the strict common ground: lists become tuples and strings paths, but "3" is no number.
-        return TypeAdapter(kind).validate_json(json.dumps(tree), strict=True)
+        # Strict JSON: lists become tuples and strings become paths, but "3" is not a number.
+        return TypeAdapter(kind).validate_json(json.dumps(current_names(tree, kind, where)), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise UserError(f"{where}: {_describe(problems[0], kind)}{more}") from None
-    except UserError as error:  # of a section that also checks itself where no file is read
+    except UserError as error:  # raised by a section's own validation
         raise UserError(f"{where}: {error}") from None
-    except (TypeError, ValueError) as error:  # a date, a mapping as key, an alias of itself: YAML, but no JSON
+    except (TypeError, ValueError) as error:  # YAML but not JSON: a date, a mapping as key
         raise UserError(f"{where}: {' '.join(str(error).split())}") from None
 
 
 def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
-    """Read a JSON file that says its `format`; another one is refused before the other keys are looked at."""
+    """Read a JSON file with a `format` number. Another format is refused before the other keys are checked."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -79,6 +93,36 @@ def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
 def to_tree(section: Any) -> dict[str, Any]:
     """The plain values of a configuration, ready for JSON or YAML; `from_tree` reads them back."""
     return cast(dict[str, Any], TypeAdapter(type(section)).dump_python(section, mode="json"))
+
+
+def original_names(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Plain values of a `kind` under the oldest names of their keys, for identity hashes."""
+    renamed = _rename(values, kind, lambda _, aliases, __: {new: old for old, new in aliases.items()})
+    return cast(dict[str, Any], renamed)
+
+
+def current_names(
+    values: Mapping[str, Any], kind: type, where: str, warn: Callable[[str], object] = lambda line: None
+) -> dict[str, Any]:
+    """Plain values of a `kind` with old names replaced by present ones. An old and a new name together are refused."""
+    renamed: dict[str, None] = {}
+
+    def rename(values: Mapping[str, Any], aliases: Mapping[str, str], section: str) -> Mapping[str, str]:
+        for old, new in aliases.items():
+            if old in values and new in values:
+                raise UserError(f"{where}: {section}{old} is the old name of {section}{new}, and both are given")
+            if old in values:
+                renamed[f"{section}{old} is now {section}{new}"] = None
+        return aliases
+
+    try:
+        values = _rename(values, kind, rename)
+    except RecursionError:
+        raise UserError(f"{where}: a section contains itself") from None
+    if renamed:
+        names = "the old name goes" if len(renamed) == 1 else "the old names go"
+        warn(f"{where}: {', '.join(renamed)}; {names} with {ALIASES_END}")
+    return cast(dict[str, Any], values)
 
 
 def to_yaml(section: Any) -> str:
@@ -113,18 +157,48 @@ def _parse(text: str, where: str) -> Any:
         raise UserError(f"{where}: not YAML ({' '.join(str(error).split())})") from None
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
+def _rename(
+    value: Any,
+    kind: Any,
+    names: Callable[[Mapping[str, Any], Mapping[str, str], str], Mapping[str, str]],
+    section: str = "",
+) -> Any:
+    """Rename the keys of every section inside `value`, which has the type `kind`.
+
+    `names` is called with a section's values, its aliases and its name followed by a dot.
+    """
+    if isinstance(value, Mapping) and dataclasses.is_dataclass(kind):
+        hints, new = get_type_hints(kind), names(value, getattr(kind, "aliases", {}), section)
+        return {
+            new.get(key, key): _rename(below, hints.get(new.get(key, key), hints.get(key)), names, f"{key}.")
+            for key, below in value.items()
+        }
+    if isinstance(value, Mapping) and get_origin(kind) is dict:
+        return {key: _rename(below, get_args(kind)[1], names, f"{key}.") for key, below in value.items()}
+    if isinstance(value, list):
+        return [_rename(element, kind, names, section) for element in value]
+    for argument in get_args(kind):  # tuple[X, ...], X | None
+        value = _rename(value, argument, names, section)
+    return value
+
+
+def _override(tree: dict[str, Any], override: str, kind: type, warn: Callable[[str], object]) -> None:
     keys, equals, value = override.partition("=")
     path = keys.split(".")
     if not equals or not all(path):
         raise UserError(f"--set {override}: expected section.key=value")
-    for depth, key in enumerate(path[:-1]):
+    values = _parse(value, f"--set {override}")
+    for key in reversed(path):
+        values = {key: values}
+    values = current_names(values, kind, f"--set {override}", warn)
+    for depth in range(1, len(path)):
+        ((key, values),) = values.items()
         below = tree.get(key, {})
         if not isinstance(below, dict):
-            raise UserError(f"--set {override}: {'.'.join(path[: depth + 1])} is a value, not a section")
-        tree[key] = dict(below)  # a copy: an alias elsewhere in the file keeps what it had
+            raise UserError(f"--set {override}: {'.'.join(path[:depth])} is a value, not a section")
+        tree[key] = dict(below)  # a copy: a YAML anchor may share the section
         tree = tree[key]
-    tree[path[-1]] = _parse(value, f"--set {override}")
+    tree |= values
 
 
 def _describe(problem: ErrorDetails, kind: type) -> str:
@@ -135,16 +209,16 @@ def _describe(problem: ErrorDetails, kind: type) -> str:
             return f"unknown key {where}" + (f" (did you mean {close[0]}?)" if close else "")
         case "missing":
             return f"missing key {where}"
-        case "value_error":  # raised by a section whose keys do not fit together
+        case "value_error":  # raised by a section's own validation
             return f"{where}: {problem['ctx']['error']}" if where else str(problem["ctx"]["error"])
         case _:
             return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {_named(problem['input'])}"
 
 
 def _keys_beside(kind: Any, loc: tuple[int | str, ...]) -> list[str]:
-    """The keys that could have stood where the last part of `loc` stands."""
+    """The keys that are valid beside the last element of `loc`."""
     for part in loc[:-1]:
-        if isinstance(part, str):  # a number is a place in a tuple, seen through below
+        if isinstance(part, str):  # a number is an index into a tuple
             kind = get_type_hints(kind).get(part, object) if dataclasses.is_dataclass(kind) else object
         while not dataclasses.is_dataclass(kind) and get_args(kind):  # tuple[X, ...], X | None
             kind = next((argument for argument in get_args(kind) if dataclasses.is_dataclass(argument)), object)

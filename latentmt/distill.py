@@ -21,14 +21,14 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from jaxtyping import Int, Int64, UInt32, UInt64
 from pydantic import Field
 
-from latentmt.config import Section, to_tree
+from latentmt.config import Section, original_names, to_tree
 from latentmt.data.batches import padded_batches
 from latentmt.data.corpus import MONOLINGUAL, SIDES, Corpus, CorpusWriter, Sentences, Split, SplitWriter
 from latentmt.data.tokens import Tokens
@@ -53,10 +53,12 @@ _CHUNK = 16_384
 class DistillConfig(Section):
     """How the teacher translates the training sources."""
 
+    aliases: ClassVar[Mapping[str, str]] = {"part_batches": "shard_batches"}
+
     beam: BeamConfig = field(default_factory=BeamConfig)
     batch_tokens: Annotated[int, Field(ge=1)] = 131_072
     """Tokens of a batch, each sentence counted as the batch's longest source and `max_extra` tokens more."""
-    part_batches: Count = 1
+    shard_batches: Count = 1
     """Batches in a part: what a rank takes at a time, and what a killed run loses at most."""
     bf16: bool = True
     """On a GPU, translate in bfloat16."""
@@ -91,7 +93,7 @@ class _Sources:
         self.training = len(self._splits[0])
         """How many have a reference."""
         self.lengths = np.concatenate([side.lengths for side in self._splits])
-        hashes = np.concatenate([_hashes(side, corpus.manifest.vocabulary) for side in self._splits])
+        hashes = np.concatenate([_hashes(side, corpus.manifest.vocab_size) for side in self._splits])
         _, first, self.of = np.unique(hashes, return_index=True, return_inverse=True)
         self.distinct = first
         """The first of each set of equals."""
@@ -105,12 +107,12 @@ class _Sources:
         return len(self.lengths)
 
 
-def _hashes(sentences: Sentences, vocabulary: int) -> UInt64[np.ndarray, n]:
+def _hashes(sentences: Sentences, vocab_size: int) -> UInt64[np.ndarray, n]:
     """A 64-bit hash of each sentence. Two that differ collide in about n²/2⁶⁵ of all corpora."""
     if not len(sentences):
         return np.zeros(0, dtype=np.uint64)
     random = np.random.default_rng(0)
-    of_id = random.integers(2**64, size=vocabulary, dtype=np.uint64)
+    of_id = random.integers(2**64, size=vocab_size, dtype=np.uint64)
     of_place = random.integers(2**64, size=int(sentences.lengths.max()), dtype=np.uint64) | np.uint64(1)
     starts = sentences.offsets[:-1]
     place = np.arange(len(sentences.ids)) - np.repeat(starts, sentences.lengths)
@@ -139,8 +141,8 @@ def distill(
     if out.resolve() == corpus.folder.resolve():
         raise UserError(f"{out}: the distilled corpus needs a folder of its own")
     pieces = len(teacher.embedding.weight)
-    if pieces != corpus.manifest.vocabulary:
-        raise UserError(f"{corpus.folder}: has {corpus.manifest.vocabulary} pieces, the teacher knows {pieces}")
+    if pieces != corpus.manifest.vocab_size:
+        raise UserError(f"{corpus.folder}: has {corpus.manifest.vocab_size} pieces, the teacher knows {pieces}")
     settings = {"distill": _deciding(config), "corpus": corpus.manifest.fingerprint, "teacher": teacher_hash}
     fingerprint = _fingerprint(corpus, teacher_hash, config)
     make_room(fingerprint, settings)
@@ -148,7 +150,7 @@ def distill(
     translated = 0
     if distilled is None:
         sources = _Sources(corpus)
-        parts = _Parts(out / "parts", f"{fingerprint} by {config.part_batches}", _plan(sources, config))
+        parts = _Parts(out / "parts", f"{fingerprint} by {config.shard_batches}", _plan(sources, config))
         todo = [number for number in range(rank, len(parts), ranks) if parts.read(number) is None]
         if todo:
             search = _Search(teacher, sources, corpus.manifest.row_width, config, torch.device(device))
@@ -310,11 +312,11 @@ def _plan(sources: _Sources, config: DistillConfig) -> list[_Batches]:
     lengths = sources.lengths[sources.distinct] + config.beam.max_extra  # else there are very many short ones
     batches = [sources.distinct[batch] for batch in padded_batches(lengths, config.batch_tokens)]
     batches = [batches[i] for i in np.random.default_rng(0).permutation(len(batches))]
-    return [batches[start : start + config.part_batches] for start in range(0, len(batches), config.part_batches)]
+    return [batches[start : start + config.shard_batches] for start in range(0, len(batches), config.shard_batches)]
 
 
 def _deciding(config: DistillConfig) -> dict[str, Any]:
-    return to_tree(replace(config, part_batches=1))  # how much is written at a time decides nothing
+    return to_tree(replace(config, shard_batches=1))  # how much is written at a time decides nothing
 
 
 def _fingerprint(corpus: Corpus, teacher_hash: str, config: DistillConfig) -> str:
@@ -322,6 +324,6 @@ def _fingerprint(corpus: Corpus, teacher_hash: str, config: DistillConfig) -> st
         "distilled": FORMAT,
         "corpus": corpus.manifest.fingerprint,
         "teacher": teacher_hash,
-        "config": _deciding(config),
+        "config": original_names(_deciding(config), DistillConfig),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

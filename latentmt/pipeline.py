@@ -183,8 +183,8 @@ def _outcome(plan: Plan, folder: Path, ranks: Ranks, halt: Halt, budget_minutes:
         )
         return training.train(halt, budget_minutes)
     except torch.OutOfMemoryError:
-        what = plan.stage
-        raise UserError(f"{what}: a batch does not fit into the GPU's memory; raise {what}.train.parts") from None
+        key = f"{plan.stage}.train.grad_accumulation"
+        raise UserError(f"{plan.stage}: a batch does not fit into the GPU's memory; raise {key}") from None
 
 
 def _finished(recipe: Recipe, work: Path, replace: bool) -> Finished:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from latentmt.config import Section, load
 from latentmt.data.prepare import DataConfig
+from latentmt.display import say
 from latentmt.distill import DistillConfig
 from latentmt.models.fields import FieldConfig
 from latentmt.models.latent import LatentConfig
@@ -85,5 +86,5 @@ def recipe_name(path: Path) -> str:
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read and check a recipe."""
-    return load(recipe_file(path), Recipe, overrides)
+    """Read and check a recipe. Old names of keys are reported once."""
+    return load(recipe_file(path), Recipe, overrides, warn=say)

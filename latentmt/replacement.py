@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from latentmt.bundle import read_format
+from latentmt.config import current_names
 from latentmt.data.corpus import read_manifest
 from latentmt.display import say
 from latentmt.errors import UserError
 from latentmt.files import make_folder, remove
+from latentmt.recipe import Recipe
 from latentmt.train.state import STATE, read_progress
 
 PARTS = ("corpus", "teacher", "distilled", "latent", "score", "energy")
@@ -192,10 +194,10 @@ def record(folder: Path) -> Record | None:
     try:
         if (folder / "manifest.json").exists():
             manifest = read_manifest(folder)
-            return Record(manifest.fingerprint, manifest.settings)
+            return Record(manifest.fingerprint, current_names(manifest.settings, Recipe, str(folder)))
         if (folder / "format.json").exists():
             about = read_format(folder)
-            return Record(about.facts.get("run"), about.settings)
+            return Record(about.facts.get("run"), current_names(about.settings, Recipe, str(folder)))
     except UserError:  # of another format, say: still somebody's
         return Record(None, {})
     return None

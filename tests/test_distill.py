@@ -17,7 +17,7 @@ from latentmt.data.prepare import DataConfig, prepare
 from latentmt.data.text import ParallelText
 from latentmt.data.tokenizer import EOS, TokenizerConfig
 from latentmt.data.tokens import Tokens
-from latentmt.distill import DistillConfig, DistillFacts, distill
+from latentmt.distill import DistillConfig, DistillFacts, _fingerprint, distill
 from latentmt.errors import UserError
 from latentmt.infer.beam import BeamConfig, Hypothesis, beam_search
 from latentmt.models.teacher import Teacher, TeacherConfig
@@ -26,7 +26,7 @@ from latentmt.objectives import smoothed_cross_entropy
 SAMPLE = Path(__file__).parent / "fixtures" / "tatoeba"
 PAIRS = 160
 ROW_WIDTH = 32
-CONFIG = DistillConfig(beam=BeamConfig(beam=3), batch_tokens=300, part_batches=2)
+CONFIG = DistillConfig(beam=BeamConfig(beam=3), batch_tokens=300, shard_batches=2)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         train=(text,),
         dev=dataclasses.replace(text, limit=7),
         test=dataclasses.replace(text, limit=5),
-        tokenizer=TokenizerConfig(vocabulary=400),
+        tokenizer=TokenizerConfig(vocab_size=400),
         clean=CleanConfig(max_length=ROW_WIDTH),
         row_width=ROW_WIDTH,
     )
@@ -271,7 +271,7 @@ def with_monolingual(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         train=(text,),
         dev=dataclasses.replace(text, limit=7, repeat=1),
         monolingual=("mono.de",),
-        tokenizer=TokenizerConfig(vocabulary=400),
+        tokenizer=TokenizerConfig(vocab_size=400),
         clean=CleanConfig(max_length=ROW_WIDTH),
         row_width=ROW_WIDTH,
     )
@@ -308,7 +308,7 @@ def test_the_same_words_in_another_order_are_another_source(teacher: Teacher, fa
     (tmp_path / "x.de").write_text("a b\nb a\na a b\na b a\n", "utf-8")
     (tmp_path / "x.en").write_text("1\n2\n3\n4\n", "utf-8")
     text = ParallelText(source=("x.de",), target=("x.en",))
-    config = DataConfig(languages=("de", "en"), train=(text,), dev=text, tokenizer=TokenizerConfig(vocabulary=400))
+    config = DataConfig(languages=("de", "en"), train=(text,), dev=text, tokenizer=TokenizerConfig(vocab_size=400))
     corpus, _ = prepare(config, tmp_path, tmp_path / "corpus")
     sized = Teacher(TeacherConfig(preset="tiny", d_model=16, d_filter=32), corpus.tokenizer.size)
     distilled, _ = run(sized, corpus, tmp_path / "out")
@@ -367,3 +367,10 @@ def test_what_cannot_be_is_refused(teacher: Teacher, corpus: Corpus, tmp_path: P
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="is needed as a folder"):
         run(teacher, corpus, tmp_path / "file")
+
+
+def test_the_fingerprint_of_a_distilled_corpus_is_that_of_version_0_1(corpus: Corpus) -> None:
+    config = DistillConfig(beam=BeamConfig(beam=2), batch_tokens=77, shard_batches=3, bf16=False)
+    source = dataclasses.replace(corpus, manifest=dataclasses.replace(corpus.manifest, fingerprint="c"))
+    fingerprint = _fingerprint(source, "h", config)
+    assert fingerprint == "293d3c705d50441749ba8cf7d70685dd1e467765e8903f72f0586b26585273cd"

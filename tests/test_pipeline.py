@@ -18,20 +18,21 @@ data:
   languages: [de, en]
   train: [{source: [train.de], target: [train.en]}]
   dev: {source: [dev.de], target: [dev.en]}
-  tokenizer: {vocabulary: 700}
+  tokenizer: {vocab_size: 700}
 teacher:
   model: &size {preset: tiny, d_model: 64, d_filter: 128, dropout: 0}
   train: &train
-    {steps: 160, batch_rows: 16, rate: 6e-3, warmup: 30, schedule: linear, average: 0.9, report_every: 40,
+    {steps: 160, batch_rows: 16, learning_rate: 6e-3, warmup: 30, schedule: linear, ema_decay: 0.9, report_every: 40,
      validate_every: 160, save_every: 80}
 distill: {beam: {beam: 2, max_ratio: 1, max_extra: 12}}
 latent: {model: *size, train: *train, elbo: {budget: 0.5, budget_floor: 0.1}}
 score:
   model: {kind: score, preset: tiny, d_model: 64, d_filter: 128, dropout: 0}
-  train: &short {steps: 80, batch_rows: 8, rate: 4e-3, warmup: 10, schedule: linear, average: 0.9, report_every: 40}
+  train: &short
+    {steps: 80, batch_rows: 8, learning_rate: 4e-3, warmup: 10, schedule: linear, ema_decay: 0.9, report_every: 40}
 energy:
   model: {kind: energy, preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}
-  train: {<<: *short, rate: 1e-2}
+  train: {<<: *short, learning_rate: 1e-2}
 """
 
 

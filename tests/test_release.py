@@ -28,7 +28,7 @@ TEXTS = ["ein kleiner Satz", "a small sentence", "noch einer"]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(TEXTS * 20, TokenizerConfig(vocabulary=400))
+    return train_tokenizer(TEXTS * 20, TokenizerConfig(vocab_size=400))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int, Integer, UInt
@@ -74,6 +74,8 @@ class FileFacts(Section):
 class Manifest(Section):
     """What a corpus is and where it came from."""
 
+    aliases: ClassVar[Mapping[str, str]] = {"vocabulary": "vocab_size"}
+
     kind: Literal["corpus"] = "corpus"
     format: int = FORMAT
     package: str = latentmt.__version__
@@ -89,7 +91,7 @@ class Manifest(Section):
     """How source and target text are normalised."""
     row_width: int
     """Tokens on either side of a packed training row."""
-    vocabulary: int
+    vocab_size: int
     tokenizer: str
     """SHA-256 of the tokenizer."""
     sources: dict[str, str]
@@ -162,7 +164,7 @@ class Corpus:
         if name not in self.manifest.splits:
             raise UserError(f"{self.folder}: the corpus has no {name} split")
         facts = self.manifest.splits[name]
-        dtype = _id_type(self.manifest.vocabulary)
+        dtype = _id_type(self.manifest.vocab_size)
         return Split(
             *(
                 Sentences(
@@ -285,7 +287,7 @@ class CorpusWriter:
             languages=languages,
             rules=rules,
             row_width=row_width,
-            vocabulary=self._tokenizer.size,
+            vocab_size=self._tokenizer.size,
             tokenizer=self._tokenizer.fingerprint,
             sources=sources,
             splits=splits,
@@ -312,8 +314,8 @@ class CorpusWriter:
                 remove(path)
 
 
-def _id_type(vocabulary: int) -> np.dtype[np.unsignedinteger]:
-    return np.dtype(np.uint16) if vocabulary <= 1 << 16 else np.dtype(np.uint32)
+def _id_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+    return np.dtype(np.uint16) if vocab_size <= 1 << 16 else np.dtype(np.uint32)
 
 
 def _mapped(path: Path, dtype: np.dtype, count: int) -> Integer[np.ndarray, n]:

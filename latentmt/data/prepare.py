@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from latentmt.config import Section, to_tree
+from latentmt.config import Section, original_names, to_tree
 from latentmt.data.clean import CleanConfig, Cleaner, Tally, keep_lengths
 from latentmt.data.corpus import FORMAT, MONOLINGUAL, Corpus, CorpusWriter, SplitFacts, SplitWriter
 from latentmt.data.normalise import TextRules, normalise
@@ -114,7 +114,7 @@ def prepare(
 def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokenizer | None) -> str:
     facts = {
         "format": FORMAT,
-        "config": _deciding(config),
+        "config": original_names(_deciding(config), DataConfig),
         "sources": sources,
         "tokenizer": tokenizer.fingerprint if tokenizer else None,
     }

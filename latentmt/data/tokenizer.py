@@ -16,10 +16,10 @@ import random
 import re
 import string
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import sentencepiece
 from pydantic import Field
@@ -42,7 +42,9 @@ the first few."""
 class TokenizerConfig(Section):
     """How the vocabulary is learnt."""
 
-    vocabulary: Annotated[int, Field(ge=300)] = 32_000
+    aliases: ClassVar[Mapping[str, str]] = {"vocabulary": "vocab_size"}
+
+    vocab_size: Annotated[int, Field(ge=300)] = 32_000
     """Pieces in all: 4 special, 256 bytes, the rest learnt. A small corpus may yield fewer."""
     model: Literal["unigram", "bpe"] = "unigram"
     """SentencePiece's model type."""
@@ -179,7 +181,7 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig) -> Tokeni
             sentence_iterator=iter([_escaped(text) for text in _sample(sentences, config.sample, config.seed)]),
             model_writer=model,
             model_type=config.model,
-            vocab_size=config.vocabulary,
+            vocab_size=config.vocab_size,
             hard_vocab_limit=False,
             max_sentence_length=100_000,
             num_threads=_LEARNING_THREADS,

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
 
-from latentmt.config import Section, to_tree
+from latentmt.config import Section, original_names, to_tree
 from latentmt.data.batches import Cursor, PackedBatches, rows_to_batch
 from latentmt.data.corpus import Split
 from latentmt.data.pack import pack
@@ -44,26 +44,33 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class TrainConfig(Section):
     """How a network is trained. A batch is the same however many ranks share it."""
 
+    aliases: ClassVar[Mapping[str, str]] = {
+        "parts": "grad_accumulation",
+        "rate": "learning_rate",
+        "betas": "adam_betas",
+        "epsilon": "adam_epsilon",
+        "clip": "max_grad_norm",
+        "average": "ema_decay",
+    }
+
     steps: Annotated[int, Field(ge=1)] = 100_000
     """The length of the run, unless minutes are given on the command line."""
     batch_rows: Annotated[int, Field(ge=1)] = 256
-    """Packed rows a step, over all ranks and parts."""
-    parts: Annotated[int, Field(ge=1)] = 1
-    """Each rank takes its share of a batch in this many parts, to save memory."""
-    rate: Annotated[float, Field(gt=0)] = 5e-4
+    """Packed rows a step, over all ranks and micro-batches."""
+    grad_accumulation: Annotated[int, Field(ge=1)] = 1
+    """Each rank splits its share of a batch into this many micro-batches, to save memory."""
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-4
     """The peak learning rate."""
     warmup: Annotated[int, Field(ge=1)] = 4000
     """Steps to the peak."""
     schedule: Schedule = "inverse_sqrt"
-    """How the rate falls after it: `inverse_sqrt`, or `linear` or `cosine` to zero at the end of the run."""
-    betas: tuple[Share, Share] = (0.9, 0.98)
-    """Adam's."""
-    epsilon: Annotated[float, Field(gt=0)] = 1e-9
-    """Adam's."""
-    clip: Annotated[float, Field(gt=0)] = 1.0
-    """The largest norm of a gradient."""
-    average: Share = 0.999
-    """The decay of the weights' moving average, which is what a run yields."""
+    """How the learning rate decays after warm-up: `inverse_sqrt`, or `linear` or `cosine` to zero at the last step."""
+    adam_betas: tuple[Share, Share] = (0.9, 0.98)
+    adam_epsilon: Annotated[float, Field(gt=0)] = 1e-9
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    """Gradients with a larger norm are clipped to it."""
+    ema_decay: Share = 0.999
+    """The decay of the exponential moving average of the weights. The averaged weights are the result of a run."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     report_every: Annotated[int, Field(ge=1)] = 100
     """Steps between progress lines."""
@@ -119,12 +126,11 @@ class Run:
     ) -> None:
         self.name, self.task, self.config, self.folder, self.ranks = name, task, config, folder, ranks
         self.data, self.dev, self.validate = data, dev, validate
-        share, rest = divmod(config.batch_rows, ranks.count * config.parts)
+        share, rest = divmod(config.batch_rows, ranks.count * config.grad_accumulation)
         if rest:
-            raise UserError(
-                f"batch_rows {config.batch_rows} cannot be shared by {ranks.count} ranks in {config.parts} parts each"
-            )
-        self.rows = share * config.parts
+            micro_batches = f"{config.grad_accumulation} micro-batches on each of {ranks.count} ranks"
+            raise UserError(f"batch_rows {config.batch_rows} cannot be divided into {micro_batches}")
+        self.rows = share * config.grad_accumulation
         self.packing = pack(data.source.lengths, data.target.lengths, width, config.seed)
         self.dev_packing = pack(dev.source.lengths, dev.target.lengths, width, 0)
         if not len(self.dev_packing):
@@ -133,9 +139,9 @@ class Run:
         self.stepper = Stepper(
             task,
             ranks,
-            betas=config.betas,
-            epsilon=config.epsilon,
-            clip=config.clip,
+            betas=config.adam_betas,
+            epsilon=config.adam_epsilon,
+            max_grad_norm=config.max_grad_norm,
             controls=list(task.controls(0, 1)),
         )
         self.path = folder / STATE
@@ -222,10 +228,13 @@ class Run:
     def _step(self, batch: Pairs, cursor: Cursor) -> None:
         step, total, config = self.progress.step, self.progress.total, self.config
         controls = self.task.controls(step, total) | {
-            "rate": learning_rate(step, total, peak=config.rate, warmup=config.warmup, schedule=config.schedule),
-            "decay": ema_decay(step, config.average),
+            "learning_rate": learning_rate(
+                step, total, peak=config.learning_rate, warmup=config.warmup, schedule=config.schedule
+            ),
+            "ema_decay": ema_decay(step, config.ema_decay),
         }
-        self.stepper.run(batch.split(config.parts), controls, step_seed(config.seed, step, self.ranks.rank))
+        micro_batches = batch.split(config.grad_accumulation)
+        self.stepper.run(micro_batches, controls, step_seed(config.seed, step, self.ranks.rank))
         self.progress = replace(self.progress, step=step + 1, cursor=cursor)
 
     def _collect(self) -> None:
@@ -248,7 +257,7 @@ class Run:
         if reporter:
             metrics = self._metrics(sums) | {
                 "norm": sums["norm"] / sums["steps"],
-                "rate": float(self.stepper.controls["rate"]),
+                "learning_rate": float(self.stepper.controls["learning_rate"]),
                 "tokens/s": sums["tokens"] / max(sums["seconds"], 1e-9),
             }
             if sums["skipped"]:
@@ -320,12 +329,12 @@ class Run:
 
 
 def deciding(config: TrainConfig) -> dict[str, Any]:
-    """What decides a run's result; how often it is watched and saved does not."""
-    only_watching = ("parts", "report_every", "validate_every", "save_every")
-    return {key: value for key, value in to_tree(config).items() if key not in only_watching}
+    """The settings that affect a run's result. How often it is logged and saved does not."""
+    without_effect = ("grad_accumulation", "report_every", "validate_every", "save_every")
+    return {key: value for key, value in to_tree(config).items() if key not in without_effect}
 
 
 def run_identity(name: str, config: TrainConfig, identity: Mapping[str, Any]) -> str:
-    """A hash of all that decides a run's result."""
-    whole = {**identity, "name": name, "train": deciding(config)}
+    """A hash of everything that affects a run's result."""
+    whole = {**identity, "name": name, "train": original_names(deciding(config), TrainConfig)}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()

@@ -89,7 +89,7 @@ def _entry(line: str) -> dict[str, Any]:
 def _short(name: str, value: float) -> str:
     if name in ("accuracy", "length", "repeats", "exact"):
         return f"{value:.1%}"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if name == "rate" else f"{value:.3f}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if name == "learning_rate" else f"{value:.3f}"
 
 
 def _tensorboard(folder: Path, step: int) -> Any:

@@ -37,22 +37,23 @@ class Stepper:
         *,
         betas: tuple[float, float],
         epsilon: float,
-        clip: float,
+        max_grad_norm: float,
         controls: Sequence[str],
         mode: Mode | None = None,
         bf16: bool | None = None,
     ) -> None:
         on_gpu = ranks.device.type == "cuda"
-        self._task, self._ranks, self._clip = task, ranks, clip
+        self._task, self._ranks, self._max_grad_norm = task, ranks, max_grad_norm
         self._mode = mode or ("fast" if on_gpu and ranks.count == 1 else "eager")
         self._bf16 = on_gpu if bf16 is None else bf16
         network = task.network.to(ranks.device)
         self.names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
         self.parameters: list[Tensor] = [parameter for parameter in network.parameters() if parameter.requires_grad]
         self.average = [parameter.detach().clone() for parameter in self.parameters]
-        self.controls = {name: torch.zeros((), device=ranks.device) for name in ("rate", "decay", *controls)}
+        names = ("learning_rate", "ema_decay", *controls)
+        self.controls = {name: torch.zeros((), device=ranks.device) for name in names}
         self._adam = torch.optim.Adam(
-            self.parameters, self.controls["rate"], betas, epsilon, fused=True, capturable=on_gpu
+            self.parameters, self.controls["learning_rate"], betas, epsilon, fused=True, capturable=on_gpu
         )
         for parameter in self.parameters:  # made now, so that a saved state finds them
             self._adam.state[parameter] = {
@@ -115,11 +116,11 @@ class Stepper:
         norm = get_total_norm(gradients) / tokens
         bad = (~torch.isfinite(norm)).float()
         # The fused kernel divides gradients by the one, and takes no step where the other says so.
-        self._adam.grad_scale = tokens * ((norm + 1e-6) / self._clip).clamp(min=1.0)  # type: ignore[attr-defined]
+        self._adam.grad_scale = tokens * ((norm + 1e-6) / self._max_grad_norm).clamp(min=1.0)  # type: ignore[attr-defined]
         self._adam.found_inf = bad  # type: ignore[attr-defined]
         self._adam.step()
         change = list(torch._foreach_sub([parameter.detach() for parameter in self.parameters], self.average))
-        torch._foreach_mul_(change, 1.0 - self.controls["decay"])
+        torch._foreach_mul_(change, 1.0 - self.controls["ema_decay"])
         torch._foreach_add_(self.average, change)
         self._adam.zero_grad()
         self._count({"skipped": bad, "norm": norm, "steps": torch.ones_like(norm)})

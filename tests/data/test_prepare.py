@@ -16,7 +16,7 @@ from latentmt.data.clean import CleanConfig
 from latentmt.data.corpus import Corpus
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.placeholders import PlaceholderConfig
-from latentmt.data.prepare import DataConfig, prepare
+from latentmt.data.prepare import DataConfig, _fingerprint, prepare
 from latentmt.data.resample import ResampleConfig
 from latentmt.data.text import Pair, ParallelText
 from latentmt.data.tokenizer import PLACEHOLDERS, Tokenizer, TokenizerConfig, train_tokenizer
@@ -26,13 +26,13 @@ SAMPLE = Path(__file__).parent.parent / "fixtures" / "tatoeba"
 TWO_FILES = ParallelText(source=("train.de",), target=("train.en",))
 HELD_OUT = dataclasses.replace(TWO_FILES, limit=50)
 CONFIG = DataConfig(
-    languages=("de", "en"), train=(TWO_FILES,), dev=HELD_OUT, tokenizer=TokenizerConfig(vocabulary=1000)
+    languages=("de", "en"), train=(TWO_FILES,), dev=HELD_OUT, tokenizer=TokenizerConfig(vocab_size=1000)
 )
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer((SAMPLE / "train.de").read_text("utf-8").splitlines(), TokenizerConfig(vocabulary=500))
+    return train_tokenizer((SAMPLE / "train.de").read_text("utf-8").splitlines(), TokenizerConfig(vocab_size=500))
 
 
 def texts(corpus: Corpus, name: str) -> list[Pair]:
@@ -240,7 +240,7 @@ def test_placeholders_are_in_training_text_only(tmp_path: Path) -> None:
         train=(text,),
         dev=dataclasses.replace(text, limit=9),
         monolingual=("x.de",),
-        tokenizer=TokenizerConfig(vocabulary=400, placeholders=3),
+        tokenizer=TokenizerConfig(vocab_size=400, placeholders=3),
         placeholders=PlaceholderConfig(share=0.5),
     )
     corpus, _ = prepare(config, tmp_path, tmp_path / "corpus")
@@ -256,7 +256,7 @@ def test_placeholders_are_in_training_text_only(tmp_path: Path) -> None:
 
 
 def test_another_number_of_placeholders_than_the_tokenizers_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, tokenizer=TokenizerConfig(vocabulary=500, placeholders=2))
+    config = dataclasses.replace(CONFIG, tokenizer=TokenizerConfig(vocab_size=500, placeholders=2))
     with pytest.raises(UserError, match="reserves 0 placeholders"):
         prepare(config, SAMPLE, tmp_path, tokenizer)
 
@@ -268,3 +268,14 @@ def test_keys_that_decide_nothing_leave_a_corpus_as_it_is(tmp_path: Path) -> Non
         dataclasses.replace(CONFIG, resample=ResampleConfig(alpha=0.9)),
     ):
         assert not prepare(same, SAMPLE, tmp_path / "corpus")[1]
+
+
+def test_the_fingerprint_of_a_corpus_is_that_of_version_0_1() -> None:
+    text = ParallelText(source=("a.de",), target=("a.en",))
+    tokenizer = TokenizerConfig(vocab_size=500, sample=9)
+    config = DataConfig(languages=("de", "en"), train=(text,), dev=text, tokenizer=tokenizer)
+    fingerprint = _fingerprint(config, {"a.de": "0", "a.en": "1"}, None)
+    assert fingerprint == "4cfe2eb125a9d308d21b4ab3c599d2e2cecde6d681a1eba7b72d3f46cd5b4671"
+    config = dataclasses.replace(config, tokenizer=dataclasses.replace(tokenizer, placeholders=2))
+    fingerprint = _fingerprint(config, {"a.de": "0", "a.en": "1"}, None)
+    assert fingerprint == "c6768a20436a6990b8797eabe7fc16d88c514371f1f002eb7fa333746c390116"

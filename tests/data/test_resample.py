@@ -15,7 +15,7 @@ TEXT = (Path(__file__).parent.parent / "fixtures" / "tatoeba" / "train.de").read
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(TEXT, TokenizerConfig(vocabulary=1000))
+    return train_tokenizer(TEXT, TokenizerConfig(vocab_size=1000))
 
 
 @settings(deadline=None, max_examples=settings().max_examples * 2)
@@ -56,6 +56,6 @@ def test_what_is_drawn_is_a_function_of_texts_and_seed(tokenizer: Tokenizer) -> 
 
 
 def test_only_a_unigram_model_knows_other_ways() -> None:
-    bpe = train_tokenizer(TEXT, TokenizerConfig(vocabulary=400, model="bpe"))
+    bpe = train_tokenizer(TEXT, TokenizerConfig(vocab_size=400, model="bpe"))
     with pytest.raises(UserError, match="only a unigram tokenizer"):
         Resampler(bpe, ResampleConfig())("nicht")

@@ -16,7 +16,7 @@ def sentences() -> list[str]:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(sentences(), TokenizerConfig(vocabulary=1200))
+    return train_tokenizer(sentences(), TokenizerConfig(vocab_size=1200))
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
@@ -86,14 +86,14 @@ def test_a_sentence_takes_fewer_pieces_than_characters_and_digits_stand_alone(to
 
 def test_the_vocabulary_is_a_function_of_text_configuration_and_seed(tokenizer: Tokenizer) -> None:
     assert tokenizer.size == 1200
-    again = train_tokenizer(sentences(), TokenizerConfig(vocabulary=1200))
+    again = train_tokenizer(sentences(), TokenizerConfig(vocab_size=1200))
     assert again.model == tokenizer.model
-    drawn = [train_tokenizer(sentences(), TokenizerConfig(vocabulary=600, sample=500, seed=s)).model for s in (1, 1, 2)]
+    drawn = [train_tokenizer(sentences(), TokenizerConfig(vocab_size=600, sample=500, seed=s)).model for s in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_a_small_corpus_gets_what_it_has() -> None:
-    assert 300 < train_tokenizer(["ein kleiner Satz", "a small sentence"], TokenizerConfig(vocabulary=8000)).size < 8000
+    assert 300 < train_tokenizer(["ein kleiner Satz", "a small sentence"], TokenizerConfig(vocab_size=8000)).size < 8000
 
 
 def test_no_text_is_an_error() -> None:

@@ -254,7 +254,7 @@ def test_what_is_scored_in_several_goes_is_not_compiled(networks: Networks, monk
 
 
 def test_a_translator_warms_up_for_its_own_lengths(networks: Networks) -> None:
-    tokenizer = train_tokenizer(["ein Satz", "a sentence"] * 20, TokenizerConfig(vocabulary=400))
+    tokenizer = train_tokenizer(["ein Satz", "a sentence"] * 20, TokenizerConfig(vocab_size=400))
     latent = LatentModel(LatentConfig(**SIZE, encoder_layers=1, latent_dim=3), tokenizer.size).eval()
     rules = (TextRules(), TextRules())
     translator = Translator(tokenizer, rules, latent=latent, longest=12, graphed=True)

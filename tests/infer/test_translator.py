@@ -43,7 +43,7 @@ SEARCH: dict[str, Any] = {"method": "score", "lengths": 2, "samples": 3, "rerank
 @pytest.fixture(scope="module")
 def translator() -> Translator:
     """Untrained, but with heads so large that every sentence and every method has its own text."""
-    tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocabulary=440))
+    tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocab_size=440))
     torch.manual_seed(6)
     model = LatentModel(LATENT, tokenizer.size)
     fields = {kind: make_field(FieldConfig(**SIZE, kind=kind), LATENT).double().eval() for kind in ("score", "energy")}

@@ -172,7 +172,7 @@ def test_batch_sizes_are_read() -> None:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(["ein kleiner Satz", "a small sentence"] * 20, TokenizerConfig(vocabulary=400))
+    return train_tokenizer(["ein kleiner Satz", "a small sentence"] * 20, TokenizerConfig(vocab_size=400))
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ way back."""
 VOCABULARY = 50
 ROWS, WIDTH = 4, 16
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 48, "layers": 1, "heads": 2}
-OPTIMISER: dict[str, Any] = {"betas": (0.9, 0.98), "epsilon": 1e-9, "clip": 1.0}
+OPTIMISER: dict[str, Any] = {"betas": (0.9, 0.98), "epsilon": 1e-9, "max_grad_norm": 1.0}
 
 
 def make_task(name: str, dropout: float = 0.0) -> Task:
@@ -172,7 +172,7 @@ def stepper_of(task: Task) -> Stepper:
 
 
 def advance(stepper: Stepper, task: Task, batch: Pairs, step: int, parts: int = 1) -> None:
-    stepper.run(batch.split(parts), task.controls(step, 8) | {"rate": 1e-3, "decay": 0.9}, seed=step)
+    stepper.run(batch.split(parts), task.controls(step, 8) | {"learning_rate": 1e-3, "ema_decay": 0.9}, seed=step)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -201,7 +201,7 @@ def test_sums_are_what_the_batches_cost() -> None:
     task = make_task("latent")
     stepper = stepper_of(task)
     batch = next(batches())
-    controls = task.controls(0, 8) | {"rate": 0.0, "decay": 0.9}
+    controls = task.controls(0, 8) | {"learning_rate": 0.0, "ema_decay": 0.9}
     stepper.run([batch], controls, seed=5)
     torch.manual_seed(5)
     expected = stepper.cost(batch).sums

@@ -23,14 +23,14 @@ from latentmt.errors import UserError
 from latentmt.pipeline import STAGES, train_stage
 from latentmt.recipe import load_recipe
 from latentmt.train.halt import Halt, halting
-from latentmt.train.loop import CALIBRATION, Run
+from latentmt.train.loop import CALIBRATION, Run, TrainConfig, run_identity
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import Stepper
 from latentmt.train.tasks import Controls, Cost, TeacherTask
 
 Weights = dict[str, torch.Tensor]
 # No noise; and an epsilon with which Adam does not blow up gradients that are nothing but rounding (a key's bias).
-ROUNDING_ONLY = ("teacher.model.dropout=0", "teacher.train.epsilon=1e-3")
+ROUNDING_ONLY = ("teacher.model.dropout=0", "teacher.train.adam_epsilon=1e-3")
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_training_may_begin_with_another_models_weights(work: Path, tmp_path: Pa
     trained(work, stage)
     first = Path(shutil.copytree(work / stage, tmp_path / "first" / stage))
     forget(work, stage)
-    still = [f"{stage}.train.{setting}" for setting in ("rate=1e-12", "steps=2")]
+    still = [f"{stage}.train.{setting}" for setting in ("learning_rate=1e-12", "steps=2")]
     trained(work, stage, *still, start=first.parent)
     begun, ended = load_bundle(first), load_bundle(work / stage)
     assert_equal(begun.network.state_dict(), ended.network.state_dict(), 1e-6)
@@ -156,7 +156,7 @@ def test_weights_to_begin_with_must_fit(work: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="first/latent"):
         trained(work, "latent", start=first)  # there is no latent model
     config = load_bundle(first / "teacher").config
-    other = train_tokenizer(["ein anderer Satz", "und noch einer"], TokenizerConfig(vocabulary=400))
+    other = train_tokenizer(["ein anderer Satz", "und noch einer"], TokenizerConfig(vocab_size=400))
     save_bundle(first / "teacher", config, other, config.network(other.size).state_dict())
     with pytest.raises(UserError, match="has other pieces than"):
         trained(work, "teacher", start=first)
@@ -172,8 +172,8 @@ def test_a_run_follows_its_schedule_and_yields_its_average(work: Path, monkeypat
     monkeypatch.setattr(Stepper, "run", run)
     tensors = trained(work, "latent", "latent.train.schedule=linear", "latent.elbo.budget=2.0")
     rates = [2e-3 * (step + 1) / 4 if step < 4 else 2e-3 * (12 - step) / 8 for step in range(12)]
-    assert [controls["rate"] for controls, _ in seen] == pytest.approx(rates)
-    assert [controls["decay"] for controls, _ in seen] == pytest.approx(
+    assert [controls["learning_rate"] for controls, _ in seen] == pytest.approx(rates)
+    assert [controls["ema_decay"] for controls, _ in seen] == pytest.approx(
         [(1 + step) / (10 + step) for step in range(12)]
     )
     budgets = [2.0 - max(0, step - 6) / 6 * (2.0 - 0.1) for step in range(12)]
@@ -188,7 +188,7 @@ def test_a_run_follows_its_schedule_and_yields_its_average(work: Path, monkeypat
 def test_a_batch_in_parts_is_a_batch(work: Path) -> None:
     whole = trained(work, "teacher", *ROUNDING_ONLY)
     forget(work, "teacher")
-    assert_equal(whole, trained(work, "teacher", *ROUNDING_ONLY, "teacher.train.parts=4"), 1e-5)
+    assert_equal(whole, trained(work, "teacher", *ROUNDING_ONLY, "teacher.train.grad_accumulation=4"), 1e-5)
 
 
 def test_minutes_become_steps_once_and_calibration_leaves_no_trace(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,9 +256,10 @@ def test_collapse_is_loud(work: Path, monkeypatch: pytest.MonkeyPatch, capfd: py
 def test_a_state_of_other_settings_is_refused(work: Path) -> None:
     trained(work, "teacher", max_minutes=0.0)
     with pytest.raises(UserError, match=r"training/teacher: is unfinished, with other settings.*--work"):
-        trained(work, "teacher", "teacher.train.rate=1e-5")
+        trained(work, "teacher", "teacher.train.learning_rate=1e-5")
     trained(work, "teacher", "teacher.train.report_every=7")  # how it is watched decides nothing
-    trained(work, "teacher", "teacher.train.rate=1e-5", replace=True)  # a state that has ended is in nobody's way
+    # The checkpoint of a finished run is replaced.
+    trained(work, "teacher", "teacher.train.learning_rate=1e-5", replace=True)
     damaged = work / "training" / "teacher" / "state.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-100])
     shutil.rmtree(work / "teacher")
@@ -266,9 +267,27 @@ def test_a_state_of_other_settings_is_refused(work: Path) -> None:
         trained(work, "teacher")
 
 
+def test_the_identity_of_a_run_is_that_of_version_0_1() -> None:
+    config = TrainConfig(
+        steps=7,
+        batch_rows=8,
+        grad_accumulation=2,
+        learning_rate=2e-3,
+        warmup=4,
+        schedule="cosine",
+        adam_betas=(0.8, 0.95),
+        adam_epsilon=1e-8,
+        max_grad_norm=0.5,
+        ema_decay=0.98,
+        seed=3,
+    )
+    identity = run_identity("latent", config, {"corpus": "c", "tokenizer": "t", "stage": {"smoothing": 0.1}})
+    assert identity == "80293d4e87698bdffb940d818f1dff1b2761d75d620d7c0b810807b07bca7254"
+
+
 def test_ranks_must_divide_a_batch(work: Path) -> None:
-    with pytest.raises(UserError, match="batch_rows 4 cannot be shared by 1 ranks in 3 parts each"):
-        trained(work, "teacher", "teacher.train.parts=3")
+    with pytest.raises(UserError, match="batch_rows 4 cannot be divided into 3 micro-batches on each of 1 ranks"):
+        trained(work, "teacher", "teacher.train.grad_accumulation=3")
 
 
 def command(work: Path, stage: str, *overrides: str, processes: int = 1) -> list[str]:

@@ -24,7 +24,7 @@ from latentmt.train.ranks import Ranks
 from latentmt.train.state import STATE, Progress, save_state
 from latentmt.train.step import Stepper
 
-OTHER_RATE = "latent.train.rate=1e-3"
+OTHER_RATE = "latent.train.learning_rate=1e-3"
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +58,7 @@ def die_at_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("override", "part", "message"),
     [
-        ("teacher.train.rate=1e-3", "teacher", "teacher.train.rate 0.002 → 0.001"),
+        ("teacher.train.learning_rate=1e-3", "teacher", "teacher.train.learning_rate 0.002 → 0.001"),
         ("latent.elbo.budget=0.125", "latent", "latent.elbo.budget 0.25 → 0.125"),
         ("score.model.d_filter=48", "score", "score.model.d_filter 32 → 48"),
         ("energy.train.seed=7", "energy", "energy.train.seed 1 → 7"),
@@ -97,8 +97,9 @@ def test_each_command_refuses(work: Path) -> None:
 
 
 def test_what_decides_nothing_is_not_refused(work: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    watching = [f"latent.train.{key}" for key in ("parts=2", "report_every=1", "validate_every=2", "save_every=1")]
-    assert run_again(work, *watching, "distill.part_batches=3", "data.resample.seed=9")
+    settings = ("grad_accumulation=2", "report_every=1", "validate_every=2", "save_every=1")
+    overrides = [f"latent.train.{setting}" for setting in settings]
+    assert run_again(work, *overrides, "distill.shard_batches=3", "data.resample.seed=9")
     assert capfd.readouterr().err.count("nothing changed") == len(PARTS)
 
 
@@ -113,6 +114,19 @@ def test_bundles_of_before_say_only_that_they_differ(work: Path) -> None:
     path.write_text(json.dumps(tree | {"format": 0}))
     with pytest.raises(UserError, match="it does not say which"):  # of a version that cannot be read any more
         run_again(work)
+
+
+def test_settings_of_version_0_1_are_compared_under_present_names(work: Path) -> None:
+    corpus, score = work / "corpus" / "manifest.json", work / "score" / "format.json"
+    for path, old, new in ((corpus, "vocabulary", "vocab_size"), (score, "rate", "learning_rate")):
+        text = path.read_text()
+        assert f'"{new}"' in text
+        path.write_text(text.replace(f'"{new}"', f'"{old}"'))
+    assert run_again(work)
+    with pytest.raises(UserError, match=r"other settings: score\.train\.learning_rate 0\.002 → 0\.001; "):
+        run_again(work, "score.train.rate=1e-3")
+    with pytest.raises(UserError, match=r"learnt from it\): data\.tokenizer\.vocab_size 600 → 601; "):
+        run_again(work, "data.tokenizer.vocabulary=601")
 
 
 def test_a_corpus_that_nothing_has_learnt_from_may_go(work: Path) -> None:

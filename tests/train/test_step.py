@@ -22,7 +22,7 @@ BETAS, EPSILON = (0.9, 0.98), 1e-3
 def make(clip: float) -> tuple[TeacherTask, Stepper]:
     torch.manual_seed(0)
     task = TeacherTask(Teacher(TeacherConfig(**SIZE), VOCABULARY), 0.1)
-    return task, Stepper(task, Ranks(), betas=BETAS, epsilon=EPSILON, clip=clip, controls=())
+    return task, Stepper(task, Ranks(), betas=BETAS, epsilon=EPSILON, max_grad_norm=clip, controls=())
 
 
 def mean_gradient(task: TeacherTask, batch: Pairs) -> list[Tensor]:
@@ -45,7 +45,7 @@ def test_a_gradient_longer_than_the_clip_is_cut_to_it(share: float) -> None:
     whole = mean_gradient(task, packed())
     clip = share * norm_of(whole)
     task, stepper = make(clip)
-    stepper.run([packed()], {"rate": 1e-3, "decay": 0.9}, seed=1)
+    stepper.run([packed()], {"learning_rate": 1e-3, "ema_decay": 0.9}, seed=1)
     # Adam's first moment after its first step is (1 − β₁) times what it was given.
     given = [stepper.tensors()[f"exp_avg.{name}"] / (1 - BETAS[0]) for name in stepper.names]
     assert norm_of(given) == pytest.approx(min(clip, norm_of(whole)), rel=1e-4)
@@ -60,7 +60,7 @@ def test_steps_are_torchs_adam_on_clipped_means() -> None:
     adam = torch.optim.Adam(other.network.parameters(), betas=BETAS, eps=EPSILON)
     for step, rate in enumerate(rates):
         batch = packed() if step % 2 else padded(extra=step)
-        stepper.run(batch.split(2), {"rate": rate, "decay": 0.9}, seed=step)
+        stepper.run(batch.split(2), {"learning_rate": rate, "ema_decay": 0.9}, seed=step)
         for parameter, gradient in zip(other.network.parameters(), mean_gradient(other, batch), strict=True):
             parameter.grad = gradient
         norms.append(float(torch.nn.utils.clip_grad_norm_(other.network.parameters(), 1.6)))
@@ -75,7 +75,7 @@ def test_the_average_weighs_every_step_by_what_was_kept_since() -> None:
     task, stepper = make(clip=1.0)
     decays, history = (0.1, 0.5, 0.9, 0.8), [weights(stepper)]
     for step, decay in enumerate(decays):
-        stepper.run([packed()], {"rate": 0.05, "decay": decay}, seed=step)
+        stepper.run([packed()], {"learning_rate": 0.05, "ema_decay": decay}, seed=step)
         history.append(weights(stepper))
     shares = [math.prod(decays), *((1 - d) * math.prod(decays[i + 1 :]) for i, d in enumerate(decays))]
     assert sum(shares) == pytest.approx(1)

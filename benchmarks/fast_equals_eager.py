@@ -22,12 +22,12 @@ from typing import Any
 import torch
 import torch._inductor.config
 from torch import Tensor
-from train_step import batches_of, controls_of, make_parser, make_stepper, make_task
+from train_step import batches_of, controls_of, make_parser, make_task, make_train_step
 
 from latentmt.data.corpus import Corpus
 from latentmt.data.tokens import Pairs
 from latentmt.train.ranks import Ranks, pick_device
-from latentmt.train.step import Stepper
+from latentmt.train.step import TrainStep
 from latentmt.train.tasks import Task
 
 TOLERANCE = {"fp32": (1e-4, 2e-2), "bf16": (1e-2, 2e-1), "resumed": (1e-2, 2e-1)}
@@ -49,15 +49,15 @@ class Curve:
         return loss, float((self.moved - other.moved).norm() / self.moved.norm())
 
 
-def weights_of(stepper: Stepper) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in stepper.parameters]).double()
+def weights_of(train_step: TrainStep) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in train_step.parameters]).double()
 
 
-def steps_of(stepper: Stepper, task: Task, batches: Sequence[Pairs], numbers: range) -> list[float]:
+def steps_of(train_step: TrainStep, task: Task, batches: Sequence[Pairs], numbers: range) -> list[float]:
     losses = []
     for step in numbers:
-        stepper.run([batches[step]], controls_of(task, step, len(batches)), seed=step)
-        sums = stepper.read_sums()
+        train_step.run([batches[step]], controls_of(task, step, len(batches)), seed=step)
+        sums = train_step.read_sums()
         losses.append(sums["residual" if "residual" in sums else "loss"] / sums["tokens"])
     return losses
 
@@ -66,25 +66,25 @@ def compare(name: str, arguments: argparse.Namespace, corpus: Corpus, ranks: Ran
     batches = list(itertools.islice(batches_of(corpus, arguments.rows, pin=False), arguments.steps))
     half, whole = range(arguments.steps // 2), range(arguments.steps)
 
-    def start(mode: str, bf16: bool) -> tuple[Task, Stepper, Tensor]:
+    def start(mode: str, bf16: bool) -> tuple[Task, TrainStep, Tensor]:
         torch.compiler.reset()
         task = make_task(name, arguments.preset, corpus.tokenizer.size, ranks.device, dropout=0.0)
-        stepper = make_stepper(task, ranks, mode=mode, bf16=bf16)
-        return task, stepper, weights_of(stepper)
+        train_step = make_train_step(task, ranks, mode=mode, bf16=bf16)
+        return task, train_step, weights_of(train_step)
 
     def curve(mode: str, bf16: bool) -> Curve:
-        task, stepper, before = start(mode, bf16)
-        return Curve(steps_of(stepper, task, batches, whole), weights_of(stepper) - before)
+        task, train_step, before = start(mode, bf16)
+        return Curve(steps_of(train_step, task, batches, whole), weights_of(train_step) - before)
 
     def resumed() -> Curve:
-        task, stepper, before = start(arguments.fast, True)
-        losses = steps_of(stepper, task, batches, half)
-        kept = {key: tensor.clone() for key, tensor in stepper.tensors().items()}
-        task, stepper, _ = start(arguments.fast, True)
+        task, train_step, before = start(arguments.fast, True)
+        losses = steps_of(train_step, task, batches, half)
+        kept = {key: tensor.clone() for key, tensor in train_step.tensors().items()}
+        task, train_step, _ = start(arguments.fast, True)
         with torch.no_grad():
-            for key, tensor in stepper.tensors().items():
+            for key, tensor in train_step.tensors().items():
                 tensor.copy_(kept[key])
-        return Curve(losses + steps_of(stepper, task, batches, whole[len(half) :]), weights_of(stepper) - before)
+        return Curve(losses + steps_of(train_step, task, batches, whole[len(half) :]), weights_of(train_step) - before)
 
     fast = curve(arguments.fast, True)
     found = {

@@ -32,7 +32,7 @@ from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.train.ranks import Ranks, pick_device
-from latentmt.train.step import Stepper
+from latentmt.train.step import TrainStep
 from latentmt.train.tasks import DisplacementConfig, ElboConfig, FieldTask, LatentTask, Task, TeacherTask
 
 
@@ -49,9 +49,9 @@ def make_task(name: str, preset: Any, vocabulary: int, device: torch.device, dro
     return FieldTask(make_field(field, config), latent.eval().requires_grad_(False), DisplacementConfig())
 
 
-def make_stepper(task: Task, ranks: Ranks, **options: Any) -> Stepper:
+def make_train_step(task: Task, ranks: Ranks, **options: Any) -> TrainStep:
     controls = list(task.controls(0, 1))
-    return Stepper(task, ranks, betas=(0.9, 0.98), epsilon=1e-9, max_grad_norm=1.0, controls=controls, **options)
+    return TrainStep(task, ranks, betas=(0.9, 0.98), epsilon=1e-9, max_grad_norm=1.0, controls=controls, **options)
 
 
 def controls_of(task: Task, step: int, total: int) -> dict[str, float]:
@@ -64,17 +64,17 @@ def batches_of(corpus: Corpus, rows: int, pin: bool) -> PackedBatches:
     return PackedBatches(split, packing, rows, seed=1, pin=pin)
 
 
-def measure(stepper: Stepper, task: Task, stream: Iterator[Pairs], steps: int) -> dict[str, float]:
+def measure(train_step: TrainStep, task: Task, stream: Iterator[Pairs], steps: int) -> dict[str, float]:
     """Seconds until the first steps are done, then the time of a step and real tokens a second."""
     began = time.perf_counter()
     for step, batch in enumerate(itertools.islice(stream, 3)):
-        stepper.run([batch], controls_of(task, step, steps), seed=step)
-    stepper.read_sums()
+        train_step.run([batch], controls_of(task, step, steps), seed=step)
+    train_step.read_sums()
     ready = time.perf_counter() - began
     began = time.perf_counter()
     for step, batch in enumerate(itertools.islice(stream, steps)):
-        stepper.run([batch], controls_of(task, step, steps), seed=step)
-    sums = stepper.read_sums()
+        train_step.run([batch], controls_of(task, step, steps), seed=step)
+    sums = train_step.read_sums()
     seconds = time.perf_counter() - began
     return {"ready_s": ready, "step_ms": 1e3 * seconds / steps, "tokens_per_s": sums["tokens"] / seconds}
 
@@ -91,9 +91,9 @@ class CountFlops(TorchDispatchMode):
         return out
 
 
-def step_flops(stepper: Stepper, task: Task, batch: Pairs) -> int:
+def step_flops(train_step: TrainStep, task: Task, batch: Pairs) -> int:
     with CountFlops() as counter:
-        stepper.run([batch], controls_of(task, 0, 1), seed=0)
+        train_step.run([batch], controls_of(task, 0, 1), seed=0)
     return int(counter.total)
 
 
@@ -138,11 +138,11 @@ def main() -> None:
     for name in arguments.tasks:
         stream = iter(batches_of(corpus, arguments.rows, pin=ranks.device.type == "cuda"))
         task = make_task(name, arguments.preset, corpus.tokenizer.size, ranks.device)
-        flops = step_flops(make_stepper(task, ranks, mode="eager"), task, next(stream))
+        flops = step_flops(make_train_step(task, ranks, mode="eager"), task, next(stream))
         results[name] = {"flops": flops}
         for mode in arguments.modes:
             torch.compiler.reset()
-            found = measure(make_stepper(task, ranks, mode=mode), task, stream, arguments.steps)
+            found = measure(make_train_step(task, ranks, mode=mode), task, stream, arguments.steps)
             found["of_peak"] = flops / (found["step_ms"] / 1e3) / peak
             results[name][mode] = found
             print(

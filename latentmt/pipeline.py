@@ -30,7 +30,7 @@ from latentmt.recipe import Recipe
 from latentmt.replacement import ASIDE, TRAINING, Finished, MakeRoom
 from latentmt.stages import Plan, finished_bundle, make_plan, started
 from latentmt.train.halt import Halt
-from latentmt.train.loop import Outcome, Run
+from latentmt.train.loop import Trainer, TrainResult
 from latentmt.train.ranks import Ranks
 
 STAGES: tuple[Kind, ...] = ("teacher", "latent", "score", "energy")
@@ -141,16 +141,16 @@ def train_stage(
             if steps != plan.train.steps and budget_minutes is None:
                 say(f"WARNING: {work / stage} was trained for {steps:,} steps; the recipe says {plan.train.steps:,}")
         return True
-    outcome = _outcome(plan, work / TRAINING / stage, ranks, halt, budget_minutes)
-    if outcome.finished and ranks.first:
-        progress = outcome.progress
+    result = _train(plan, work / TRAINING / stage, ranks, halt, budget_minutes)
+    if result.finished and ranks.first:
+        progress = result.progress
         facts = {"run": identity, "steps": progress.step, "tokens": progress.tokens, "skipped": progress.skipped}
-        facts |= {f"dev {name}": round(value, 4) for name, value in outcome.metrics.items()}
+        facts |= {f"dev {name}": round(value, 4) for name, value in result.metrics.items()}
         save_bundle(
             work / stage,
             plan.bundle,
             plan.corpus.tokenizer,
-            outcome.weights,
+            result.weights,
             latent=plan.latent,
             facts=facts,
             settings=plan.settings,
@@ -158,10 +158,10 @@ def train_stage(
         say(f"{work / stage}: written")
         finished.tidy()
     ranks.wait()
-    return outcome.finished
+    return result.finished
 
 
-def _outcome(plan: Plan, folder: Path, ranks: Ranks, halt: Halt, budget_minutes: float | None) -> Outcome:
+def _train(plan: Plan, folder: Path, ranks: Ranks, halt: Halt, budget_minutes: float | None) -> TrainResult:
     """Train as planned, from where the folder's state stands."""
     if ranks.first:
         counts = parameter_counts(plan.task.network)
@@ -169,7 +169,7 @@ def _outcome(plan: Plan, folder: Path, ranks: Ranks, halt: Halt, budget_minutes:
         say(f"{plan.stage}: {sum(counts.values()):,} parameters ({parts})")
     corpus = plan.corpus
     try:
-        training = Run(
+        training = Trainer(
             plan.stage,
             plan.task,
             corpus.split("train"),

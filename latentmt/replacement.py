@@ -26,7 +26,7 @@ from latentmt.display import say
 from latentmt.errors import UserError
 from latentmt.files import make_folder, remove
 from latentmt.recipe import Recipe
-from latentmt.train.state import STATE, read_progress
+from latentmt.train.checkpoint import CHECKPOINT, read_progress
 
 PARTS = ("corpus", "teacher", "distilled", "latent", "score", "energy")
 """Each is made from those before it; but for fields, which are made from the latent model."""
@@ -131,7 +131,7 @@ class Finished:
 
     def _interrupts(self, part: str, identity: str) -> bool:
         """Whether a part's training has begun with other settings, and not ended."""
-        progress = read_progress(self.work / TRAINING / part / STATE)
+        progress = read_progress(self.work / TRAINING / part / CHECKPOINT)
         return progress is not None and progress.run != identity and progress.step < progress.total
 
     def _put_aside(self, part: str) -> None:
@@ -166,7 +166,7 @@ def _holds(folder: Path, part: str, identity: str) -> bool:
     """Whether a part that was put aside, or its training if it is unfinished, is of an identity."""
     if found := record(folder / part):
         return found.identity == identity
-    progress = read_progress(folder / TRAINING / part / STATE)
+    progress = read_progress(folder / TRAINING / part / CHECKPOINT)
     return progress is not None and progress.run == identity
 
 

@@ -1,4 +1,4 @@
-"""When a run should save and leave: after some minutes, or because somebody asked. It stops nothing itself."""
+"""A request to stop a run, from a time limit or a signal. The training loop polls it, saves and exits."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from types import FrameType
 
 
 class Halt:
-    """Whether it is time to save and leave: a deadline has passed, or a signal asked."""
+    """Whether a stop is requested: the deadline has passed, or a signal has arrived."""
 
     def __init__(self, minutes: float | None = None) -> None:
         self._deadline = None if minutes is None else time.monotonic() + 60 * minutes
-        self._patient = False
+        self._graceful = False
         self.signal: int | None = None
-        """The one that asked, if any."""
+        """The signal that requested the stop, if any."""
 
     def wanted(self) -> bool:
         return self.signal is not None or (self._deadline is not None and time.monotonic() > self._deadline)
 
     @contextmanager
-    def patience(self) -> Iterator[None]:
-        """Here a signal only asks, since there is something to save first; elsewhere it ends the process at once."""
-        self._patient = True
+    def graceful(self) -> Iterator[None]:
+        """Inside this context a signal only requests a stop. Outside, it ends the process at once."""
+        self._graceful = True
         try:
             yield
         finally:
-            self._patient = False
+            self._graceful = False
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal; a second Ctrl-C is not patient."""
-        if not self._patient or (self.signal is not None and number == signal.SIGINT):
-            raise SystemExit(128 + number)  # as a shell names a process that a signal has ended
+        """Handle a signal. A second Ctrl-C ends the process at once."""
+        if not self._graceful or (self.signal is not None and number == signal.SIGINT):
+            raise SystemExit(128 + number)  # the exit code that a shell gives to a process ended by a signal
         self.signal = number
 
 
 @contextmanager
 def halting(minutes: float | None = None) -> Iterator[Halt]:
-    """A halt after some minutes, or when SIGTERM or Ctrl-C asks for it."""
+    """Request a stop after some minutes, on SIGTERM or on Ctrl-C."""
     halt = Halt(minutes)
     before = {number: signal.signal(number, halt.ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

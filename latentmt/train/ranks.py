@@ -1,7 +1,7 @@
-"""The processes that train together. It knows torch.distributed, and nothing of what is trained.
+"""The processes of one training run: a thin layer over torch.distributed that does not know what is trained.
 
-`torchrun` starts the same command several times and says so in the environment; without it there is one rank and
-nothing is communicated.
+`torchrun` starts the same command several times and sets environment variables. Without it there is one rank and no
+communication.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from latentmt.errors import UserError
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's place among those that train together."""
+    """This process's rank, the number of ranks, and its device."""
 
     rank: int = 0
     count: int = 1
@@ -30,11 +30,11 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes and reports."""
+        """Whether this is rank 0, which writes files and logs."""
         return self.rank == 0
 
     def sum_(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by its sum over all ranks, in one message; they are of one type."""
+        """Replace each tensor by its sum over all ranks, in one message. All have the same dtype."""
         tensors = list(tensors)
         if self.count == 1 or not tensors:
             return
@@ -44,7 +44,7 @@ class Ranks:
             tensor.copy_(total.view_as(tensor))
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank; all ranks get the same answer."""
+        """Whether the flag is set on any rank. All ranks get the same answer."""
         if self.count == 1:
             return flag
         answer = torch.tensor([int(flag)], device=self.device)
@@ -52,7 +52,7 @@ class Ranks:
         return bool(answer.item())
 
     def agree(self, value: int) -> int:
-        """The first rank's value, on all ranks."""
+        """The value of rank 0, on all ranks."""
         if self.count == 1:
             return value
         agreed = torch.tensor([value], device=self.device)
@@ -60,31 +60,31 @@ class Ranks:
         return int(agreed.item())
 
     def wait(self) -> None:
-        """Go on when all ranks have come here."""
+        """Wait until all ranks have reached this call."""
         if self.count > 1:
             dist.barrier()
 
 
 @contextmanager
-def joined(device: str | None = None) -> Iterator[Ranks]:
-    """Join the ranks that `torchrun` started; alone if it started none."""
+def joined(name: str | None = None) -> Iterator[Ranks]:
+    """Join the process group that `torchrun` started; a single rank without it."""
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    chosen = pick_device(device, local)
+    device = pick_device(name, local)
     if "WORLD_SIZE" not in os.environ:
-        yield Ranks(device=chosen)
+        yield Ranks(device=device)
         return
-    if chosen.type == "cuda":
-        torch.cuda.set_device(chosen)
-    # The others may wait for hours while the first one prepares a corpus, or the slowest one distils its share.
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=timedelta(days=1))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    # Ranks may wait for hours: while rank 0 prepares a corpus, or while the slowest one distils its share.
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=1))
     try:
-        yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
+        yield Ranks(dist.get_rank(), dist.get_world_size(), device)
     finally:
         dist.destroy_process_group()
 
 
 def pick_device(name: str | None, local: int = 0) -> torch.device:
-    """The CPU or GPU of that name; without one, a GPU if there is any. `local` numbers this machine's processes."""
+    """The device of that name; by default a GPU if there is one. `local` is the rank on this machine."""
     if name is None:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda:") and "WORLD_SIZE" in os.environ:

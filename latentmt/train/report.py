@@ -1,7 +1,7 @@
-"""What is said about a run while it goes on: a line every so often, a JSON log, TensorBoard, and alarms.
+"""Logging of a training run: lines on standard error, a JSON log, TensorBoard, and warnings.
 
-The log is `log.jsonl` in the run's folder, one object a line, which the training curves are drawn from. A resumed run
-drops the lines that lie after the step it resumes from.
+The log is `log.jsonl` in the run's folder, one JSON object per line. Training curves are drawn from it. A resumed run
+drops the lines after the step it resumes from.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from latentmt.display import say
 from latentmt.files import make_folder, write_atomically
 
 KL_FLOOR = 0.05
-"""Raw KL in nats a token under which a posterior says nothing that the prior does not."""
+"""Raw KL in nats per token below which the posterior has collapsed to the prior."""
 REPEATS_CEILING = 0.10
-"""The share of tokens that repeat the one before them, above which a rise is an alarm."""
+"""The share of tokens that repeat the previous one. Above it, an increase is a warning."""
 
 
 class Reporter:
-    """Says, logs and warns. Only the first rank has one."""
+    """Logs metrics and warns. Only rank 0 has one."""
 
     def __init__(self, folder: Path, name: str, step: int) -> None:
         self._name, self._path = name, make_folder(folder) / "log.jsonl"
         kept = [line for line in _lines(self._path) if _step(line) <= step]
         write_atomically(self._path, "".join(kept))
         self._board = _tensorboard(folder / "tensorboard", step)
-        looks = [_entry(line)["repeats"] for line in kept if "repeats" in line]
-        self._repeats = looks[-1] if looks else math.inf
+        repeats = [_entry(line)["repeats"] for line in kept if "repeats" in line]
+        self._repeats = repeats[-1] if repeats else math.inf
 
     def progress(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         """The metrics of the latest steps."""
@@ -54,7 +54,7 @@ class Reporter:
             say(f"WARNING: the development loss of {self._name} is not finite at step {step:,}")
         repeats = metrics.get("repeats", 0.0)
         if repeats > max(REPEATS_CEILING, self._repeats):
-            say(f"WARNING: {repeats:.1%} of the tokens repeat the one before them, and more than at the last look")
+            say(f"WARNING: {repeats:.1%} of the tokens repeat the previous one, more than at the last validation")
         self._repeats = repeats
 
     def close(self) -> None:
@@ -95,6 +95,6 @@ def _short(name: str, value: float) -> str:
 def _tensorboard(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:  # it is part of the extra `train`; the log has the same numbers
+    except ImportError:  # optional: the extra `train` installs it; the log has the same numbers
         return None
     return SummaryWriter(folder, purge_step=step + 1)

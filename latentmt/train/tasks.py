@@ -1,7 +1,7 @@
-"""What there is to learn: the teacher, the latent model, and a field. One loop trains them all.
+"""Training tasks: the teacher, the latent model, and a field. One loop trains them all.
 
-A task holds the network that learns and says what a batch of packed pairs costs. It knows nothing of optimisers,
-steps taken or where batches come from; what changes along a run comes in as `controls`, tensors on the device.
+A task holds the network and computes the cost of a batch of packed pairs. It does not know the optimizer or where
+batches come from. Values that change during a run are passed in as `controls`, which are tensors on the device.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Controls = Mapping[str, Float[Tensor, ""]]
 
 @dataclass(frozen=True)
 class Cost:
-    """What a batch costs: sums over its tokens."""
+    """The cost of a batch: sums over its tokens."""
 
     total: Float[Tensor, ""]
-    """To minimise, per token once it is divided by all tokens of a step."""
+    """The objective to minimise. It is divided by all tokens of a step later."""
     sums: dict[str, Float[Tensor, ""]]
-    """For reports, `tokens` among them."""
+    """For logging. `tokens` is always among them."""
 
 
 CostFunction = Callable[[Pairs, Controls], Cost]
@@ -51,24 +51,24 @@ CostFunction = Callable[[Pairs, Controls], Cost]
 
 @runtime_checkable
 class Task(Protocol):
-    """Something to learn."""
+    """A training objective and the network it trains."""
 
     metrics: ClassVar[Mapping[str, tuple[str, str]]]
-    """What is reported: a sum over another."""
+    """Logged metrics: name → (numerator, denominator), both names of sums."""
 
     @property
     def network(self) -> nn.Module:
-        """What learns."""
+        """The network that is trained."""
         ...
 
     def controls(self, step: int, total: int) -> dict[str, float]:
-        """What the cost of a batch depends on at a step of a run."""
+        """The values that the cost depends on at a step of a run."""
         ...
 
     def cost(self, batch: Pairs, controls: Controls) -> Cost: ...
 
     def compiled_cost(self) -> CostFunction:
-        """The same function, compiled as far as it can be."""
+        """`cost`, compiled as far as possible."""
         ...
 
 
@@ -103,19 +103,19 @@ class TeacherTask:
 
 @dataclass(frozen=True, kw_only=True)
 class ElboConfig(Section):
-    """The ELBO's free choices."""
+    """Hyperparameters of the ELBO."""
 
     budget: Annotated[float, Field(ge=0)] = 0.25
-    """Nats of KL that a token has for free during the first half of training."""
+    """Free nats of KL per token during the first half of training."""
     budget_floor: Annotated[float, Field(ge=0)] = 0.1
-    """What that falls to, linearly, over the second half. With 0 the posterior may collapse."""
+    """The budget decays linearly to this over the second half. With 0 the posterior may collapse."""
 
 
 @dataclass(frozen=True)
 class LatentTask:
     """The ELBO of length and tokens: E_q[log p(y|z,x)] − KL(q(z|y,x) ‖ p(z|x)) + log p(T|x), with free bits.
 
-    The length is part of what is generated, so its cross-entropy enters with weight one a sentence.
+    The length is part of the output, so its cross-entropy has weight one per sentence.
     """
 
     network: LatentModel
@@ -173,7 +173,7 @@ DisplacementOf = Callable[[Float[Tensor, "r t D"], Source, Layout], Float[Tensor
 
 @dataclass(frozen=True)
 class FieldTask:
-    """Regression of a field on delta inference's displacement, the latent model being frozen (Eq. 4 of the paper)."""
+    """Regression of a field on the displacement of delta inference. The latent model is frozen (Eq. 4 of the paper)."""
 
     network: ScoreNet | EnergyNet
     latent: LatentModel
@@ -196,7 +196,7 @@ class FieldTask:
     def compiled_cost(self) -> CostFunction:
         if isinstance(self.network, ScoreNet):
             return compiled(self.cost)
-        # What is differentiated twice cannot be compiled, so only what is frozen is.
+        # A double backward cannot be compiled, so only the frozen parts are.
         prior, displacement = compiled(self._prior), compiled(self._displacement)
         return lambda batch, controls: self._regress(batch, controls, prior, displacement)
 

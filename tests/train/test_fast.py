@@ -29,7 +29,7 @@ from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import fast
 from latentmt.train.ranks import Ranks
-from latentmt.train.step import Stepper
+from latentmt.train.step import TrainStep
 from latentmt.train.tasks import (
     CostFunction,
     DisplacementConfig,
@@ -167,45 +167,45 @@ def test_compiled_once_and_for_all_batches(name: str, kind: str) -> None:
     assert found["graphs"] == GRAPHS[name]
 
 
-def stepper_of(task: Task) -> Stepper:
-    return Stepper(task, Ranks(), **OPTIMISER, controls=list(task.controls(0, 1)))
+def stepper_of(task: Task) -> TrainStep:
+    return TrainStep(task, Ranks(), **OPTIMISER, controls=list(task.controls(0, 1)))
 
 
-def advance(stepper: Stepper, task: Task, batch: Pairs, step: int, parts: int = 1) -> None:
-    stepper.run(batch.split(parts), task.controls(step, 8) | {"learning_rate": 1e-3, "ema_decay": 0.9}, seed=step)
+def advance(train_step: TrainStep, task: Task, batch: Pairs, step: int, parts: int = 1) -> None:
+    train_step.run(batch.split(parts), task.controls(step, 8) | {"learning_rate": 1e-3, "ema_decay": 0.9}, seed=step)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_sums_are_exact_and_emptied_in_place(name: str) -> None:
     task = make_task(name)
-    stepper = stepper_of(task)
-    assert stepper.read_sums() == {}
+    train_step = stepper_of(task)
+    assert train_step.read_sums() == {}
     some = list(itertools.islice(batches(), 3))
     for step, batch in enumerate(some):
-        advance(stepper, task, batch, step, parts=2 if step else 1)
-    tensors = dict(stepper.sums)  # a recorded step goes on writing to these
-    read = stepper.read_sums()
+        advance(train_step, task, batch, step, parts=2 if step else 1)
+    tensors = dict(train_step.sums)  # a recorded step goes on writing to these
+    read = train_step.read_sums()
     assert read["steps"] == len(some)
     assert read["tokens"] == sum(map(real_tokens, some))
     assert read["skipped"] == 0
     assert {name for pair in task.metrics.values() for name in pair} <= read.keys()
-    assert all(stepper.sums[name] is tensor for name, tensor in tensors.items())
-    assert stepper.read_sums() == dict.fromkeys(read, 0.0)
-    advance(stepper, task, some[0], 3)
-    again = stepper.read_sums()
+    assert all(train_step.sums[name] is tensor for name, tensor in tensors.items())
+    assert train_step.read_sums() == dict.fromkeys(read, 0.0)
+    advance(train_step, task, some[0], 3)
+    again = train_step.read_sums()
     assert (again["steps"], again["tokens"]) == (1, real_tokens(some[0]))
 
 
 def test_sums_are_what_the_batches_cost() -> None:
     """One part at a time, at a rate of nothing, so that the weights stay what they are."""
     task = make_task("latent")
-    stepper = stepper_of(task)
+    train_step = stepper_of(task)
     batch = next(batches())
     controls = task.controls(0, 8) | {"learning_rate": 0.0, "ema_decay": 0.9}
-    stepper.run([batch], controls, seed=5)
+    train_step.run([batch], controls, seed=5)
     torch.manual_seed(5)
-    expected = stepper.cost(batch).sums
-    read = stepper.read_sums()
+    expected = train_step.cost(batch).sums
+    read = train_step.read_sums()
     assert {name: read[name] for name in expected} == {name: value.item() for name, value in expected.items()}
 
 

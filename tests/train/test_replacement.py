@@ -19,10 +19,10 @@ from latentmt.infer.translator import Translator
 from latentmt.pipeline import distill_corpus, prepare_corpus, run, train_stage
 from latentmt.recipe import load_recipe
 from latentmt.replacement import PARTS, Finished, differences, record
+from latentmt.train.checkpoint import CHECKPOINT, Progress, save_checkpoint
 from latentmt.train.halt import Halt
 from latentmt.train.ranks import Ranks
-from latentmt.train.state import STATE, Progress, save_state
-from latentmt.train.step import Stepper
+from latentmt.train.step import TrainStep
 
 OTHER_RATE = "latent.train.learning_rate=1e-3"
 
@@ -52,7 +52,7 @@ def die_at_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Stepper, "run", die)
+    monkeypatch.setattr(TrainStep, "run", die)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def marked(folder: Path, part: str) -> Path:
 
 def begun(work: Path, stage: str, identity: str, step: int = 1) -> Path:
     """The state of a training run of two steps."""
-    path = work / "training" / stage / STATE
-    save_state(path, Progress(run=identity, total=2, step=step), {"weight": torch.ones(1)})
+    path = work / "training" / stage / CHECKPOINT
+    save_checkpoint(path, Progress(run=identity, total=2, step=step), {"weight": torch.ones(1)})
     return path
 
 
@@ -181,7 +181,7 @@ def test_training_goes_aside_with_its_part_and_comes_back(tmp_path: Path) -> Non
     assert not state.exists()
     assert not later.exists()
     aside = tmp_path / "replaced" / "1"
-    assert (aside / "training" / "latent" / STATE).exists()
+    assert (aside / "training" / "latent" / CHECKPOINT).exists()
     Finished(tmp_path, replace=False, distilled=True).make_room("score", "old score")
     assert later.exists()
     finished.tidy()
@@ -315,7 +315,7 @@ def test_killed_between_any_two_moves_nothing_is_lost(work: Path, monkeypatch: p
 def test_a_halt_in_the_last_step_of_all_leaves_nothing_undone(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for part in ("score", "energy", "training/score"):
         shutil.rmtree(work / part)
-    recipe, halt, step = load_recipe(work, ["energy=null"]), Halt(), Stepper.run
+    recipe, halt, step = load_recipe(work, ["energy=null"]), Halt(), TrainStep.run
     left = iter(range(recipe.score.train.steps - 1))  # type: ignore[union-attr]
 
     def asked_in_the_last(*arguments: object) -> None:
@@ -323,7 +323,7 @@ def test_a_halt_in_the_last_step_of_all_leaves_nothing_undone(work: Path, monkey
             halt.signal = signal.SIGTERM
         step(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Stepper, "run", asked_in_the_last)
+    monkeypatch.setattr(TrainStep, "run", asked_in_the_last)
     assert run(recipe, work, work, ranks=Ranks(), halt=halt)
     assert halt.signal
 

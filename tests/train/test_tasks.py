@@ -178,7 +178,7 @@ def direction(net: ScoreNet | EnergyNet, z: Tensor, source: Source, layout: Layo
     if isinstance(net, ScoreNet):
         return net.hidden(z, layout, memory) @ net.head.weight.T + net.head.bias
     z = z.detach().requires_grad_()
-    energy = net.hidden(z, layout, memory, twice=True)[0].mean(0) @ net.head.weight[0]
+    energy = net.hidden(z, layout, memory, create_graph=True)[0].mean(0) @ net.head.weight[0]
     (slope,) = torch.autograd.grad(energy, z, create_graph=True)
     return -slope
 

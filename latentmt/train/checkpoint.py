@@ -1,6 +1,7 @@
-"""A training run on disk: every tensor and number that the next step depends on, in one file.
+"""The checkpoint of a training run: every tensor and number that the next step depends on, in one file.
 
-The file is written beside and renamed, so there is always the last good one. It is no model: that is a bundle.
+The file is written beside the old one and renamed, so the last complete checkpoint always exists. A trained model is
+written as a bundle, not as a checkpoint.
 """
 
 from __future__ import annotations
@@ -21,42 +22,42 @@ from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
 
 FORMAT = 1
-STATE = "state.safetensors"
-"""Its name in the folder of a run."""
+CHECKPOINT = "state.safetensors"
+"""The file's name in the folder of a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress(Section):
-    """How far a run has come."""
+    """The progress of a run."""
 
     run: str
-    """A hash of everything that decides the run; a state of another run is refused."""
+    """A hash of everything that affects the result. The checkpoint of another run is refused."""
     total: int
-    """The run's length in steps, settled when it began."""
+    """The number of steps, fixed when the run started."""
     step: int = 0
     """Steps taken."""
     cursor: Cursor = field(default_factory=Cursor)
     """The next batch."""
     tokens: int = 0
-    """Target tokens learnt from."""
+    """Target tokens seen."""
     seconds: float = 0.0
     """Time spent in steps."""
     skipped: int = 0
-    """Steps not taken because their gradient was not finite."""
+    """Steps skipped because their gradient was not finite."""
     format: int = FORMAT
 
 
-def save_state(path: Path, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
-    """Write the state; until that is done, the old one stays."""
+def save_checkpoint(path: Path, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
+    """Write a checkpoint. The old one stays until the new one is complete."""
     make_folder(path.parent)
-    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(held, {"progress": json.dumps(to_tree(progress))}))
+    copies = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, save(copies, {"progress": json.dumps(to_tree(progress))}))
 
 
-def load_state(path: Path, run: str, tensors: Mapping[str, Tensor]) -> Progress | None:
-    """Fill the tensors from the state and say how far it had come; None if there is no state to go on with.
+def load_checkpoint(path: Path, run: str, tensors: Mapping[str, Tensor]) -> Progress | None:
+    """Fill the tensors from a checkpoint and return its progress; None if there is none to resume from.
 
-    The state of another run is refused while that is unfinished; once it has ended, nothing is lost by a new one.
+    The checkpoint of another run is refused if that run is unfinished, and ignored if it is finished.
     """
     if not path.exists():
         return None
@@ -80,7 +81,7 @@ def load_state(path: Path, run: str, tensors: Mapping[str, Tensor]) -> Progress 
 
 
 def read_progress(path: Path) -> Progress | None:
-    """How far a run had come; None if there is no state that can be read."""
+    """The progress of a run; None if there is no readable checkpoint."""
     try:
         with safe_open(path, framework="pt") as file:
             return _progress(file.metadata(), path)

@@ -1,11 +1,11 @@
-"""What spans stages: the folder a recipe's stages leave their results in, and running what is missing.
+"""The pipeline: the work folder that a recipe's stages write to, and running the stages that are missing.
 
 work/corpus             text as ids
-work/teacher            a bundle, and so on for the others
+work/teacher            a bundle
 work/distilled          the corpus with the teacher's translations as targets
 work/latent, work/score, work/energy
-work/training/<stage>   the state and the logs of a training run
-work/replaced           finished results that --replace has put aside
+work/training/<stage>   the checkpoint and the logs of a training run
+work/replaced           finished results that --replace has moved aside
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from latentmt.installed import find_model
 from latentmt.models.presets import parameter_counts
 from latentmt.models.teacher import Teacher
 from latentmt.recipe import Recipe
-from latentmt.replacement import ASIDE, TRAINING, Finished, MakeRoom
+from latentmt.replacement import REPLACED, TRAINING, BeforeWrite, WorkFolder
 from latentmt.stages import Plan, finished_bundle, make_plan, started
 from latentmt.train.halt import Halt
 from latentmt.train.loop import Trainer, TrainResult
 from latentmt.train.ranks import Ranks
 
 STAGES: tuple[Kind, ...] = ("teacher", "latent", "score", "energy")
-"""What is trained, in this order; each leaves a bundle of its kind."""
+"""The stages in order. Each writes a bundle of its kind."""
 
 
 def prepare_corpus(
     recipe: Recipe, data: Path, work: Path, tokenizer: Path | None = None, *, replace: bool = False
 ) -> tuple[Corpus, bool]:
-    """The corpus of a recipe in its work folder, and whether it had to be written."""
-    finished = _finished(recipe, work, replace)
+    """The corpus of a recipe in its work folder, and whether it was written now."""
+    folder = _work_folder(recipe, work, replace)
     pieces = Tokenizer.load(tokenizer) if tokenizer else None
-    found = prepare(recipe.data, data, work / "corpus", pieces, _room(finished, "corpus", Ranks()))
-    finished.tidy()
-    return found
+    result = prepare(recipe.data, data, work / "corpus", pieces, _before_write(folder, "corpus", Ranks()))
+    folder.clean_up()
+    return result
 
 
 def run(
@@ -59,9 +59,10 @@ def run(
     tokenizer: Path | None = None,
     replace: bool = False,
 ) -> bool:
-    """Do what is missing, in order; True if all is done, False if a halt ended it. A budget is for each stage.
+    """Run the missing stages in order. True if all are finished, False if a stop was requested.
 
-    What is finished with other settings is refused, or with `replace` put aside until all of it is made again.
+    `budget_minutes` applies to each stage. A finished result with other settings is an error, or with `replace` it is
+    moved aside until everything has been made again.
     """
     if ranks.first:
         _, written = prepare_corpus(recipe, data, work, tokenizer, replace=replace)
@@ -70,7 +71,7 @@ def run(
     for stage in STAGES:
         distilling = stage == "latent" and recipe.distill is not None
         if not (distilling or getattr(recipe, stage)):
-            continue  # nothing is left undone by a halt that was asked for in the last step of all
+            continue  # before the check for a stop, which may have been requested during the very last step
         if ranks.any(halt.wanted()):
             return False
         if distilling:
@@ -79,8 +80,8 @@ def run(
             recipe, work, stage, ranks=ranks, halt=halt, budget_minutes=budget_minutes, replace=replace
         ):
             return False
-    if ranks.first and _finished(recipe, work, replace).aside():
-        say(f"{work / ASIDE}: kept, since not all of it has been made again")
+    if ranks.first and _work_folder(recipe, work, replace).replaced():
+        say(f"{work / REPLACED}: kept, since not all of it has been made again")
     return True
 
 
@@ -90,7 +91,7 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = 
         raise UserError("the recipe has no distill section")
     corpus = Corpus.load(work / "corpus")
     teacher = finished_bundle(work, "teacher", corpus, ranks)
-    finished = _finished(recipe, work, replace)
+    folder = _work_folder(recipe, work, replace)
     try:
         distilled, facts = distill(
             cast(Teacher, teacher.network),
@@ -102,12 +103,12 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = 
             rank=ranks.rank,
             ranks=ranks.count,
             barrier=ranks.wait,
-            make_room=_room(finished, "distilled", ranks),
+            before_write=_before_write(folder, "distilled", ranks),
         )
     except torch.OutOfMemoryError:
         raise UserError("a batch does not fit into the GPU's memory; lower distill.batch_tokens") from None
     if ranks.first:
-        finished.tidy()
+        folder.clean_up()
         kept = f"{facts.replaced:,} of {facts.pairs:,} pairs kept their reference"
         say(f"{distilled.folder}: {'written' if facts.translated else 'nothing changed'}; {kept}")
     return distilled
@@ -124,18 +125,18 @@ def train_stage(
     start: str | None = None,
     replace: bool = False,
 ) -> bool:
-    """Train one stage and write its bundle, unless that is there; True once it is.
+    """Train one stage and write its bundle, unless it exists. True if it is finished.
 
-    `start`: the model whose weights training begins with; by default they are drawn. `replace`: see `run`.
+    `start` is a model whose weights training starts from; by default they are random. For `replace` see `run`.
     """
     plan = make_plan(recipe, work, stage, ranks)
     if start is not None:
         plan = started(plan, find_model(start) / stage, work / stage)
-    identity, finished = plan.run, _finished(recipe, work, replace)
-    _room(finished, stage, ranks)(identity, plan.settings)
+    identity, folder = plan.run, _work_folder(recipe, work, replace)
+    _before_write(folder, stage, ranks)(identity, plan.settings)
     if (work / stage / "format.json").exists():
         if ranks.first:
-            finished.tidy()
+            folder.clean_up()
             say(f"{work / stage}: nothing changed")
             steps = read_format(work / stage).facts["steps"]
             if steps != plan.train.steps and budget_minutes is None:
@@ -156,16 +157,16 @@ def train_stage(
             settings=plan.settings,
         )
         say(f"{work / stage}: written")
-        finished.tidy()
+        folder.clean_up()
     ranks.wait()
     return result.finished
 
 
 def _train(plan: Plan, folder: Path, ranks: Ranks, halt: Halt, budget_minutes: float | None) -> TrainResult:
-    """Train as planned, from where the folder's state stands."""
+    """Train as planned, resuming from the checkpoint in the folder if there is one."""
     if ranks.first:
         counts = parameter_counts(plan.task.network)
-        parts = ", ".join(f"{part} {count:,}" for part, count in counts.items())
+        parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         say(f"{plan.stage}: {sum(counts.values()):,} parameters ({parts})")
     corpus = plan.corpus
     try:
@@ -187,18 +188,18 @@ def _train(plan: Plan, folder: Path, ranks: Ranks, halt: Halt, budget_minutes: f
         raise UserError(f"{plan.stage}: a batch does not fit into the GPU's memory; raise {key}") from None
 
 
-def _finished(recipe: Recipe, work: Path, replace: bool) -> Finished:
-    return Finished(work, replace, distilled=recipe.distill is not None)
+def _work_folder(recipe: Recipe, work: Path, replace: bool) -> WorkFolder:
+    return WorkFolder(work, replace, distilled=recipe.distill is not None)
 
 
-def _room(finished: Finished, part: str, ranks: Ranks) -> MakeRoom:
-    """Room for a part, made by one process for all; where something finished would be lost, all refuse."""
+def _before_write(folder: WorkFolder, artefact: str, ranks: Ranks) -> BeforeWrite:
+    """A callback that checks on all ranks that nothing would be lost, then moves old artefacts aside on rank 0."""
 
-    def make(identity: str, settings: Mapping[str, Any]) -> None:
-        finished.check(part, identity, settings)
+    def before_write(identity: str, settings: Mapping[str, Any]) -> None:
+        folder.check(artefact, identity, settings)
         ranks.wait()
         if ranks.first:
-            finished.make_room(part, identity)
+            folder.set_aside(artefact, identity)
         ranks.wait()
 
-    return make
+    return before_write

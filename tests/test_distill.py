@@ -163,7 +163,9 @@ def test_a_killed_run_goes_on_where_it_was(teacher: Teacher, corpus: Corpus, fak
     assert resumed.manifest == dataclasses.replace(whole.manifest, data=resumed.manifest.data)  # files' hashes too
 
 
-def test_damaged_and_foreign_parts_are_made_again(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_damaged_and_foreign_shards_are_written_again(
+    teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path
+) -> None:
     whole, _ = run(teacher, corpus, tmp_path / "whole")
     batches, fake.batches, fake.dies_at = fake.batches, 0, 7
     with pytest.raises(KeyboardInterrupt):
@@ -246,7 +248,7 @@ def test_another_number_of_ranks_may_go_on(teacher: Teacher, corpus: Corpus, fak
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
     assert run(teacher, corpus, tmp_path / "out")[0].manifest.files == one.manifest.files
     assert fake.batches == batches - share
-    with pytest.raises(UserError, match="part 0 of"):  # a barrier that does not wait is found out
+    with pytest.raises(UserError, match="shard 0 of"):  # a barrier that does not wait is found out
         run(
             teacher,
             corpus,
@@ -316,7 +318,7 @@ def test_the_same_words_in_another_order_are_another_source(teacher: Teacher, fa
     assert sentences(distilled) == [(source, [*source[-2::-1], EOS]) for source, _ in sentences(corpus)]
 
 
-def test_the_first_parts_are_a_fair_sample(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_the_first_shards_are_a_fair_sample(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
     lengths: list[int] = []
     fake.answer = lambda source: lengths.append(len(source)) or Fake.backwards(source)
     run(teacher, corpus, tmp_path)

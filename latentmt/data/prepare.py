@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from latentmt.config import Section, original_names, to_tree
-from latentmt.data.clean import CleanConfig, Cleaner, Tally, keep_lengths
+from latentmt.data.clean import CleanConfig, CleanCounts, Cleaner, keep_lengths
 from latentmt.data.corpus import FORMAT, MONOLINGUAL, Corpus, CorpusWriter, SplitFacts, SplitWriter
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.placeholders import PairMasker, PlaceholderConfig
@@ -68,11 +68,11 @@ def prepare(
     folder: Path,
     out: Path,
     tokenizer: Tokenizer | None = None,
-    make_room: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
+    before_write: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
 ) -> tuple[Corpus, bool]:
     """The corpus of a configuration, written to `out` unless it is there already; and whether it was written.
 
-    Without a tokenizer, one is learnt from the cleaned training text first. `make_room` is called once it is known
+    Without a tokenizer, one is learnt from the cleaned training text first. `before_write` is called once it is known
     which corpus is wanted.
     """
     if config.row_width < config.clean.max_length:
@@ -83,7 +83,7 @@ def prepare(
     fingerprint = _fingerprint(config, sources, tokenizer)
     given = tokenizer.fingerprint if tokenizer else None
     settings = {"data": _deciding(config), "files": sources, "tokenizer": given}
-    make_room(fingerprint, settings)
+    before_write(fingerprint, settings)
     if corpus := Corpus.existing(out, fingerprint):
         return corpus, False
     if tokenizer is None:
@@ -138,7 +138,7 @@ def _deciding(config: DataConfig) -> dict[str, Any]:
 
 def _learn_tokenizer(config: DataConfig, folder: Path) -> Tokenizer:
     def sentences() -> Iterator[str]:
-        for pair in itertools.chain.from_iterable(_clean_train(config, folder, Tally())):
+        for pair in itertools.chain.from_iterable(_clean_train(config, folder, CleanCounts())):
             yield pair.source
             yield pair.target
 
@@ -148,15 +148,15 @@ def _learn_tokenizer(config: DataConfig, folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def _clean_train(config: DataConfig, folder: Path, tally: Tally) -> Iterator[list[Pair]]:
+def _clean_train(config: DataConfig, folder: Path, counts: CleanCounts) -> Iterator[list[Pair]]:
     """The training pairs whose text is acceptable, in chunks, as often as each is to be used."""
     cleaner, masked = Cleaner(config.clean), _masker(config)
     for text in config.train:
         for chunk in _chunks(read_pairs(text, folder)):
-            tally.read += len(chunk)
-            pairs = _text_only(chunk, config, tally)
-            kept = cleaner.keep_text([_normalised(pair, config) for pair in pairs], tally)
-            tally.repeated += (text.repeat - 1) * len(kept)
+            counts.read += len(chunk)
+            pairs = _text_only(chunk, config, counts)
+            kept = cleaner.keep_text([_normalised(pair, config) for pair in pairs], counts)
+            counts.repeated += (text.repeat - 1) * len(kept)
             for _ in range(text.repeat):
                 yield [masked(pair) for pair in kept]
 
@@ -166,49 +166,49 @@ def _masker(config: DataConfig) -> PairMasker:
 
 
 def _write_train(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
-    tally, resample = Tally(), Resampler(tokenizer, config.resample)
+    counts, resample = CleanCounts(), Resampler(tokenizer, config.resample)
     with Counting("train", "pairs") as counting:
-        for pairs in _clean_train(config, folder, tally):
+        for pairs in _clean_train(config, folder, counts):
             source, target = _encode(pairs, tokenizer)
             lengths = [np.array([len(ids) for ids in side], dtype=np.int64) for side in (source, target)]
-            keep = np.flatnonzero(keep_lengths(lengths[0], lengths[1], config.clean, tally))
+            keep = np.flatnonzero(keep_lengths(lengths[0], lengths[1], config.clean, counts))
             writer.append([source[i] for i in keep], [target[i] for i in keep])
             for _ in range(config.resample.copies):
                 again = ((resample(pairs[i].source), target[i]) for i in keep)
                 fitting = [(ids, same) for ids, same in again if len(ids) <= config.clean.max_length]
                 writer.append([ids for ids, _ in fitting], [same for _, same in fitting])
-            counting.advance(tally.read - counting.done)
-    facts = _facts(writer, tally)
-    return replace(facts, resampled=facts.pairs - (tally.read + tally.repeated - sum(tally.dropped.values())))
+            counting.advance(counts.read - counting.done)
+    facts = _facts(writer, counts)
+    return replace(facts, resampled=facts.pairs - (counts.read + counts.repeated - sum(counts.dropped.values())))
 
 
 def _write_monolingual(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
     """Sources without a translation: cleaned as pairs of equals would be, and written with empty targets."""
     # Without random names: every capitalised word would be one that both sides have.
-    tally, masked = Tally(), _masker(replace(config, placeholders=replace(config.placeholders, share=0.0)))
+    counts, masked = CleanCounts(), _masker(replace(config, placeholders=replace(config.placeholders, share=0.0)))
     languages = config.clean.languages and (config.clean.languages[0],) * 2
     cleaner = Cleaner(replace(config.clean, languages=languages))
     lines = read_lines([folder / name for name in config.monolingual])
     with Counting(MONOLINGUAL, "sentences") as counting:
         for chunk in _chunks(Pair(line, line) if isinstance(line, str) else line for line in lines):
-            tally.read += len(chunk)
-            pairs = _text_only(chunk, config, tally)
+            counts.read += len(chunk)
+            pairs = _text_only(chunk, config, counts)
             written = [normalise(pair.source, config.source) for pair in pairs]
-            kept = cleaner.keep_text([Pair(text, text) for text in written], tally)
+            kept = cleaner.keep_text([Pair(text, text) for text in written], counts)
             source = tokenizer.encode([masked(pair).source for pair in kept], os.cpu_count() or 1)
             lengths = np.array([len(ids) for ids in source], dtype=np.int64)
-            keep = np.flatnonzero(keep_lengths(lengths, lengths, config.clean, tally))
+            keep = np.flatnonzero(keep_lengths(lengths, lengths, config.clean, counts))
             writer.append([source[i] for i in keep], [[EOS]] * len(keep))
             counting.advance(len(chunk))
-    return _facts(writer, tally)
+    return _facts(writer, counts)
 
 
-def _text_only(chunk: list[Pair | BadLine], config: DataConfig, tally: Tally) -> list[Pair]:
+def _text_only(chunk: list[Pair | BadLine], config: DataConfig, counts: CleanCounts) -> list[Pair]:
     """The pairs of a chunk that are text; what is not stops the work or is counted, as the configuration says."""
     pairs = [pair for pair in chunk if isinstance(pair, Pair)]
     if len(pairs) < len(chunk) and config.clean.bad_lines == "error":
         raise UserError(next(line.message for line in chunk if isinstance(line, BadLine)))
-    tally.dropped["not text"] += len(chunk) - len(pairs)
+    counts.dropped["not text"] += len(chunk) - len(pairs)
     return pairs
 
 
@@ -220,7 +220,7 @@ def _write_held_out(
     writer: CorpusWriter,
     name: str,
 ) -> SplitFacts:
-    tally = Tally()
+    counts = CleanCounts()
     ids, lines = writer.split(name), writer.text(name)
     for chunk in _chunks(read_pairs(text, folder)):
         pairs = []
@@ -228,13 +228,13 @@ def _write_held_out(
             if isinstance(pair, BadLine):  # a dropped line would misalign every score
                 raise UserError(pair.message)
             pairs.append(_normalised(pair, config))
-        tally.read += len(pairs)
+        counts.read += len(pairs)
         ids.append(*_encode(pairs, tokenizer))
         for file, side in zip(lines, ([p.source for p in pairs], [p.target for p in pairs]), strict=True):
             file.write("".join(f"{line}\n" for line in side).encode())
-    if not tally.read:
+    if not counts.read:
         raise UserError(f"the {name} split is empty: {', '.join(text.files())}")
-    return _facts(ids, tally)
+    return _facts(ids, counts)
 
 
 def _normalised(pair: Pair, config: DataConfig) -> Pair:
@@ -247,14 +247,14 @@ def _encode(pairs: list[Pair], tokenizer: Tokenizer) -> tuple[list[list[int]], l
     return source, tokenizer.encode([pair.target for pair in pairs], threads)
 
 
-def _facts(writer: SplitWriter, tally: Tally) -> SplitFacts:
+def _facts(writer: SplitWriter, counts: CleanCounts) -> SplitFacts:
     return SplitFacts(
         pairs=writer.pairs,
         source_tokens=writer.tokens[0],
         target_tokens=writer.tokens[1],
-        read=tally.read,
-        dropped={rule: count for rule, count in tally.dropped.items() if count},
-        repeated=tally.repeated,
+        read=counts.read,
+        dropped={rule: count for rule, count in counts.dropped.items() if count},
+        repeated=counts.repeated,
     )
 
 

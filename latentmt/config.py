@@ -52,20 +52,21 @@ def load(
         raise UserError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
-    tree = _parse(text, str(path))
-    if not isinstance(tree, dict):
-        raise UserError(f"{path}: expected keys and values, found {_named(tree)}")
-    tree = current_names(tree, kind, str(path), warn)
+    values = _parse(text, str(path))
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: expected keys and values, found {_show(values)}")
+    values = current_names(values, kind, str(path), warn)
     for override in overrides:
-        _override(tree, override, kind, warn)
-    return from_tree(tree, kind, str(path))
+        _override(values, override, kind, warn)
+    return from_tree(values, kind, str(path))
 
 
-def from_tree(tree: Mapping[str, Any], kind: type[S], where: str) -> S:
+def from_tree(values: Mapping[str, Any], kind: type[S], where: str) -> S:
     """Validate plain values as a `kind`, old names included. `where` names their origin in errors."""
+    values = current_names(values, kind, where)
     try:
         # Strict JSON: lists become tuples and strings become paths, but "3" is not a number.
-        return TypeAdapter(kind).validate_json(json.dumps(current_names(tree, kind, where)), strict=True)
+        return TypeAdapter(kind).validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -79,15 +80,15 @@ def from_tree(tree: Mapping[str, Any], kind: type[S], where: str) -> S:
 def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
     """Read a JSON file with a `format` number. Another format is refused before the other keys are checked."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path.parent}: not a {what} (it has no {path.name})") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
-    found = tree.get("format") if isinstance(tree, dict) else None
+    found = values.get("format") if isinstance(values, dict) else None
     if found != version:
         raise UserError(f"{path}: {what} format {found}, this version reads {version}; it has to be made again")
-    return from_tree(tree, kind, str(path))
+    return from_tree(values, kind, str(path))
 
 
 def to_tree(section: Any) -> dict[str, Any]:
@@ -182,23 +183,23 @@ def _rename(
     return value
 
 
-def _override(tree: dict[str, Any], override: str, kind: type, warn: Callable[[str], object]) -> None:
+def _override(values: dict[str, Any], override: str, kind: type, warn: Callable[[str], object]) -> None:
     keys, equals, value = override.partition("=")
     path = keys.split(".")
     if not equals or not all(path):
         raise UserError(f"--set {override}: expected section.key=value")
-    values = _parse(value, f"--set {override}")
+    change = _parse(value, f"--set {override}")
     for key in reversed(path):
-        values = {key: values}
-    values = current_names(values, kind, f"--set {override}", warn)
+        change = {key: change}
+    change = current_names(change, kind, f"--set {override}", warn)
     for depth in range(1, len(path)):
-        ((key, values),) = values.items()
-        below = tree.get(key, {})
+        ((key, change),) = change.items()
+        below = values.get(key, {})
         if not isinstance(below, dict):
             raise UserError(f"--set {override}: {'.'.join(path[:depth])} is a value, not a section")
-        tree[key] = dict(below)  # a copy: a YAML anchor may share the section
-        tree = tree[key]
-    tree |= values
+        values[key] = dict(below)  # a copy: a YAML anchor may share the section
+        values = values[key]
+    values.update(change)
 
 
 def _describe(problem: ErrorDetails, kind: type) -> str:
@@ -212,7 +213,7 @@ def _describe(problem: ErrorDetails, kind: type) -> str:
         case "value_error":  # raised by a section's own validation
             return f"{where}: {problem['ctx']['error']}" if where else str(problem["ctx"]["error"])
         case _:
-            return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {_named(problem['input'])}"
+            return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {_show(problem['input'])}"
 
 
 def _keys_beside(kind: Any, loc: tuple[int | str, ...]) -> list[str]:
@@ -225,5 +226,5 @@ def _keys_beside(kind: Any, loc: tuple[int | str, ...]) -> list[str]:
     return [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
-def _named(value: Any) -> str:
+def _show(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""Devices by name: the CPU, and the GPUs that torch can use here."""
+"""Devices by name: the CPU and the GPUs that torch can use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from latentmt.errors import UserError
 
 
 def find_device(name: torch.device | str) -> torch.device:
-    """The device of that name, if it is there."""
+    """The device of that name. An unknown or missing one is an error."""
     kind, colon, index = str(name).partition(":")
     if kind not in ("cpu", "cuda") or (colon and not index.isdigit()):
         raise UserError(f"device {name}: expected cpu, cuda or cuda:<number>")

@@ -1,6 +1,6 @@
-"""What makes the same work fast when it is done again and again in the same shape: compiling it, and recording it.
+"""torch.compile and CUDA graphs, for functions that are called many times with the same shapes.
 
-On a GPU, work that is recorded once as a CUDA graph is launched as a whole. It knows nothing of what the work is.
+A function captured as a CUDA graph is launched as a whole. This file does not know what the function computes.
 """
 
 from __future__ import annotations
@@ -15,59 +15,59 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import torch
 
 WARM_UP = 2
-"""Times the work is done before the recording: kernels are compiled and chosen, and memory is laid out, at first."""
-MOST_COMPILED = 64
-"""How often the same piece of source may be compiled."""
+"""Calls before the capture, in which kernels are compiled and selected and memory is allocated."""
+MAX_RECOMPILES = 64
+"""The maximum number of compilations of the same source code."""
 BACKEND = "inductor"
-"""What torch compiles with."""
+"""The backend of torch.compile."""
 
 _RECORDING = threading.Lock()
-"""One recording at a time."""
+"""One capture at a time."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def compiled(function: Callable[P, T], shapes_vary: bool = False) -> Callable[P, T]:
-    """The function compiled as one piece, for arguments of the shapes it is first called with, or for any."""
+    """The function compiled as one graph, for the shapes of its first call or for varying shapes."""
     import torch._dynamo.config
 
-    # Several functions may be made by one piece of source, as closures are; torch counts them as one.
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_COMPILED)
+    # Closures of the same source code count as one function in torch's limit.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MAX_RECOMPILES)
     compiled: Callable[P, T] = torch.compile(function, fullgraph=True, dynamic=shapes_vary, backend=BACKEND)
     return compiled
 
 
 @dataclass(frozen=True)
 class Recording(Generic[T]):
-    """Work that has been recorded."""
+    """A captured CUDA graph."""
 
     replay: Callable[[], None]
-    """Do it again, on the same tensors."""
+    """Run it again, on the same tensors."""
     result: T
-    """What it returns: tensors that every replay writes anew."""
+    """The return value of the captured function: tensors that every replay overwrites."""
 
 
 def record(
     work: Callable[[], T], device: torch.device, undo: Callable[[], object] = lambda: None, pool: Any = None
 ) -> Recording[T]:
-    """Record work on a GPU as a CUDA graph. What it reads must stay where it is.
+    """Capture a function as a CUDA graph. Its input tensors must stay allocated.
 
-    It is done a few times before the recording, in which nothing is computed; `undo` is called after those. Recordings
-    with the same memory `pool` share what they use in between, and must not be replayed at the same time.
+    The function is called a few times to warm up, then `undo` is called, then the graph is captured, which computes
+    nothing. Graphs with the same memory `pool` share intermediate memory and must not be replayed at the same time.
     """
     with _RECORDING, torch.cuda.device(device):
         stream = _side_stream(device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), warnings.catch_warnings():
-            # A latent's mean and scale are read off in true fp32 on purpose; it is a small part of the work.
+            # The mean and scale of a latent are computed in fp32 on purpose. It is a small part of the work.
             warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
             for _ in range(WARM_UP):
                 work()
         torch.cuda.current_stream().wait_stream(stream)
         undo()
         graph = torch.cuda.CUDAGraph()
-        # Another thread may pin memory meanwhile, which must not end the recording.
+        # Another thread may pin memory meanwhile, which must not abort the capture.
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             result = work()
     return Recording(graph.replay, result)
@@ -75,5 +75,5 @@ def record(
 
 @lru_cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all recordings: libraries keep a workspace for every stream they have seen."""
+    """One stream for all captures: libraries keep a workspace for every stream."""
     return torch.cuda.Stream(device)

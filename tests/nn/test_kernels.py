@@ -31,22 +31,22 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     [(1, 16, 16), (40, 256, 96), (33, 300, 40), (20, 72, 24), (200, 64, 72), (600, 32, 80)],
 )
 @pytest.mark.parametrize("normalised", [True, False])
-@pytest.mark.parametrize(("relu", "adding"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("relu", "with_residual"), [(False, False), (True, False), (False, True)])
 @torch.no_grad()
 def test_linear_is_norm_linear_relu_and_sum(
-    rows: int, inputs: int, outputs: int, normalised: bool, relu: bool, adding: bool
+    rows: int, inputs: int, outputs: int, normalised: bool, relu: bool, with_residual: bool
 ) -> None:
     torch.manual_seed(rows)
     layer, norm = nn.Linear(inputs, outputs, device=DEVICE), nn.LayerNorm(inputs, device=DEVICE)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     x = 3 + 2 * torch.randn(1, rows, inputs, device=DEVICE)
-    added = torch.randn(1, rows, outputs, device=DEVICE) if adding else None
+    residual = torch.randn(1, rows, outputs, device=DEVICE) if with_residual else None
     expected = layer(norm(x) if normalised else x)
     expected = F.relu(expected) if relu else expected
-    expected = expected if added is None else expected + added
+    expected = expected if residual is None else expected + residual
     scale, shift = (norm.weight, norm.bias) if normalised else (None, None)
-    found = kernels.linear(x, layer.weight, layer.bias, scale, shift, norm.eps, relu, added, False)
+    found = kernels.linear(x, layer.weight, layer.bias, scale, shift, norm.eps, relu, residual, False)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5)
 
 
@@ -81,10 +81,10 @@ def test_half_precision_is_rounded_where_torch_rounds() -> None:
     half = torch.float16  # triton's interpreter cannot multiply bf16
     layer, norm = nn.Linear(64, 32, device=DEVICE, dtype=half), nn.LayerNorm(64, device=DEVICE, dtype=half)
     x = torch.randn(1, 40, 64, device=DEVICE, dtype=half)
-    added = torch.randn(1, 40, 32, device=DEVICE, dtype=half)
+    residual = torch.randn(1, 40, 32, device=DEVICE, dtype=half)
     with torch.no_grad():
-        expected = added + layer(norm(x))
-        found = kernels.linear(x, layer.weight, layer.bias, norm.weight, norm.bias, norm.eps, False, added, False)
+        expected = residual + layer(norm(x))
+        found = kernels.linear(x, layer.weight, layer.bias, norm.weight, norm.bias, norm.eps, False, residual, False)
     assert (found == expected).float().mean() > 0.95
     torch.testing.assert_close(found, expected, rtol=2**-8, atol=2**-8)
 
@@ -134,7 +134,7 @@ def test_whole_stacks_are_the_same_by_kernels(causal: bool, monkeypatch: pytest.
     with torch.no_grad():
         expected = run()
         assert not launched
-        monkeypatch.setitem(fused._ABLE, ("cpu", None), True)
+        monkeypatch.setitem(fused._CAPABLE, ("cpu", None), True)
         found = run()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert len(launched) == 2 * 5 + 2 * 8 + 1  # of each layer, and of the head
@@ -151,7 +151,7 @@ def test_a_step_with_a_cache_is_the_same_by_kernels(monkeypatch: pytest.MonkeyPa
         return decoder.step(x, decoder.cache(2, 3, 2), seen, decoder.project_kv(source), torch.tensor(0))
 
     expected = run()
-    monkeypatch.setitem(fused._ABLE, ("cpu", None), True)
+    monkeypatch.setitem(fused._CAPABLE, ("cpu", None), True)
     torch.testing.assert_close(run(), expected, rtol=1e-4, atol=1e-5)
 
 

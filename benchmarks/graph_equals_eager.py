@@ -1,12 +1,11 @@
-"""Do recorded searches find what eager ones find? Both on the same sentences, in fp32 and in bf16, for every method.
+"""Whether decoding with CUDA graphs equals eager decoding, on the same sentences, in fp32 and bf16, for every method.
 
     python benchmarks/graph_equals_eager.py MODEL SOURCE [--sentences 500] [--dtypes float32 bfloat16]
 
-Padding differs between the two, so sums are taken in another order, and a token may differ where two of them are almost
-equally likely, or a length. In fp32 that must be rare; in bf16 it is not, and for L=0, where nothing follows from an
-earlier difference, the gap between the two best logits where they differ first is shown, as a share of the larger one
-(sentences of different lengths left out); bf16 cannot resolve 2⁻⁸ of it. The last line is JSON; the exit code is 1 if
-too much differs.
+Padding differs between the two, so the order of sums differs, and a token or a length may differ where two are almost
+equally likely. In fp32 that must be rare. In bf16 it is not. For L=0, where differences do not propagate, the gap
+between the two best logits at the first difference is shown, as a share of the larger one. Sentences of different
+lengths are left out. bf16 cannot resolve 2⁻⁸ of a logit. The last line is JSON. The exit code is 1 if too much differs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast a training step is, eager and fast side by side, for every task.
+"""The speed of a training step, eager and compiled, for every task.
 
     python benchmarks/train_step.py CORPUS [--preset small] [--rows 256] [--steps 100]
 
@@ -128,7 +128,7 @@ def make_parser(description: str | None, steps: int) -> argparse.ArgumentParser:
 
 def main() -> None:
     parser = make_parser(__doc__, steps=100)
-    parser.add_argument("--modes", nargs="+", default=["eager", "fast"])
+    parser.add_argument("--modes", nargs="+", default=["eager", "compiled"])
     arguments = parser.parse_args()
     ranks = Ranks(device=pick_device(arguments.device))
     corpus = Corpus.load(arguments.corpus)

@@ -127,7 +127,7 @@ def distill(
     teacher_hash: str,
     device: torch.device | str,
     rank: int = 0,
-    ranks: int = 1,
+    world_size: int = 1,
     barrier: Callable[[], object] = lambda: None,
     before_write: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
 ) -> tuple[Corpus, DistillFacts]:
@@ -150,7 +150,7 @@ def distill(
     if distilled is None:
         sources = _Sources(corpus)
         shards = _Shards(out / "parts", f"{fingerprint} by {config.shard_batches}", _plan(sources, config))
-        todo = [number for number in range(rank, len(shards), ranks) if shards.read(number) is None]
+        todo = [number for number in range(rank, len(shards), world_size) if shards.read(number) is None]
         if todo:
             search = _Search(teacher, sources, corpus.manifest.row_width, config, torch.device(device))
             translated = _translate(search, shards, todo, show_progress=rank == 0)

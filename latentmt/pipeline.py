@@ -101,7 +101,7 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = 
             teacher_hash=teacher.about.fingerprint,
             device=ranks.device,
             rank=ranks.rank,
-            ranks=ranks.count,
+            world_size=ranks.count,
             barrier=ranks.wait,
             before_write=_before_write(folder, "distilled", ranks),
         )

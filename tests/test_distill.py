@@ -91,9 +91,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 
 def run(
-    teacher: Teacher, corpus: Corpus, out: Path, config: DistillConfig = CONFIG, name: str = "a", **ranks: object
+    teacher: Teacher, corpus: Corpus, out: Path, config: DistillConfig = CONFIG, name: str = "a", **distributed: object
 ) -> tuple[Corpus, DistillFacts]:
-    return distill(teacher, corpus, out, config, teacher_hash=name, device="cpu", **ranks)
+    return distill(teacher, corpus, out, config, teacher_hash=name, device="cpu", **distributed)
 
 
 def sentences(corpus: Corpus, name: str = "train") -> list[tuple[list[int], list[int]]]:
@@ -211,23 +211,23 @@ def test_nothing_changed_nothing_done(teacher: Teacher, corpus: Corpus, fake: Fa
     mended.verify()
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("world_size", [2, 3])
 def test_several_ranks_make_what_one_makes(
-    teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path, ranks: int
+    teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path, world_size: int
 ) -> None:
     one, _ = run(teacher, corpus, tmp_path / "one")
-    barrier = threading.Barrier(ranks, timeout=60)
+    barrier = threading.Barrier(world_size, timeout=60)
     results: dict[int, tuple[Corpus, DistillFacts]] = {}
 
     def work(rank: int) -> None:
-        results[rank] = run(teacher, corpus, tmp_path / "many", rank=rank, ranks=ranks, barrier=barrier.wait)
+        results[rank] = run(teacher, corpus, tmp_path / "many", rank=rank, world_size=world_size, barrier=barrier.wait)
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(world_size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(results) == list(range(ranks))
+    assert sorted(results) == list(range(world_size))
     for many, facts in results.values():
         assert many.manifest == dataclasses.replace(one.manifest, data=many.manifest.data)
         assert 0 < facts.translated < facts.pairs
@@ -242,7 +242,7 @@ def test_another_number_of_ranks_may_go_on(teacher: Teacher, corpus: Corpus, fak
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):  # the second of two ranks does its share, then all are killed
-        run(teacher, corpus, tmp_path / "out", rank=1, ranks=2, barrier=killed)
+        run(teacher, corpus, tmp_path / "out", rank=1, world_size=2, barrier=killed)
     share, fake.batches = fake.batches, 0
     assert 0 < share < batches
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
@@ -254,7 +254,7 @@ def test_another_number_of_ranks_may_go_on(teacher: Teacher, corpus: Corpus, fak
             corpus,
             tmp_path / "copy",
             rank=0,
-            ranks=5,
+            world_size=5,
             barrier=lambda: shutil.rmtree(tmp_path / "copy" / "parts"),
         )
 

@@ -50,14 +50,14 @@ class PackedBatches:
         rows: int,
         seed: int,
         rank: int = 0,
-        ranks: int = 1,
+        world_size: int = 1,
         start: Cursor | None = None,
         pin: bool = False,
     ) -> None:
         if not len(packing):
             raise ValueError("no row to make batches of")
         self._split, self._packing, self._rows = split, packing, rows
-        self._seed, self._rank, self._ranks, self._pin = seed, rank, ranks, pin
+        self._seed, self._rank, self._world_size, self._pin = seed, rank, world_size, pin
         self.cursor = start or Cursor()
         """The position after the last batch that was consumed. Saved in checkpoints."""
 
@@ -96,7 +96,7 @@ class PackedBatches:
             producer.join()
 
     def _make(self, cursor: Cursor) -> Iterator[tuple[Pairs, Cursor]]:
-        global_rows = self._ranks * self._rows
+        global_rows = self._world_size * self._rows
         while True:
             order = epoch_order(len(self._packing), self._seed, cursor.epoch)
             for first in range(cursor.rows, len(order), global_rows):

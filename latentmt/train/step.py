@@ -23,7 +23,7 @@ from latentmt.nn.fast import Recording, record
 from latentmt.train.ranks import Ranks
 from latentmt.train.tasks import Cost, CostFunction, Task
 
-Mode = Literal["eager", "graph", "fast"]
+Mode = Literal["eager", "graph", "compiled"]
 """Eager; captured as a CUDA graph; or compiled and then captured."""
 
 
@@ -44,7 +44,7 @@ class TrainStep:
     ) -> None:
         on_gpu = ranks.device.type == "cuda"
         self._task, self._ranks, self._max_grad_norm = task, ranks, max_grad_norm
-        self._mode = mode or ("fast" if on_gpu and ranks.count == 1 else "eager")
+        self._mode = mode or ("compiled" if on_gpu and ranks.count == 1 else "eager")
         self._bf16 = on_gpu if bf16 is None else bf16
         network = task.network.to(ranks.device)
         self.names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
@@ -83,7 +83,7 @@ class TrainStep:
     def _capture(self, micro_batches: Sequence[Pairs]) -> None:
         """Compile and capture the step, and restore all state."""
         inputs = [batch.to(self._ranks.device) for batch in micro_batches]
-        cost = self._task.compiled_cost() if self._mode == "fast" else self._task.cost
+        cost = self._task.compiled_cost() if self._mode == "compiled" else self._task.cost
         self._captured = inputs, record(lambda: self._step(inputs, cost), self._ranks.device, undo=self.snapshot())
 
     def _step(self, micro_batches: Sequence[Pairs], cost_function: CostFunction) -> None:

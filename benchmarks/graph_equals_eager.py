@@ -50,7 +50,7 @@ def gap(networks: Networks, sentence: Sequence[int], place: int, device: torch.d
     assert model is not None
     source = model.encode(Tokens.padded([sentence]).to(device))
     lengths = predict_lengths(model, source)[:, 0]
-    layout = Layout.of_lengths(lengths, int(lengths.max()))
+    layout = Layout.from_lengths(lengths, int(lengths.max()))
     prior = model.prior(layout, model.prior_stack.project_kv(source))
     states = model.decode(prior.mean, layout, model.decoder_stack.project_kv(source))
     first, second = model.logits(states[0, place]).float().topk(2).values.tolist()

@@ -173,7 +173,7 @@ def prepare(
     replace: ReplaceOption = False,
 ) -> None:
     """Clean and encode a recipe's text into a corpus on disk."""
-    from latentmt.display import output, say
+    from latentmt.display import info, output
     from latentmt.inspection import show_dropped
     from latentmt.pipeline import prepare_corpus
     from latentmt.recipe import load_recipe
@@ -182,7 +182,7 @@ def prepare(
     corpus, written = prepare_corpus(loaded, *folders, tokenizer, replace=replace)
     if written:
         show_dropped(corpus, output())
-    say(f"{corpus.folder}: {'written' if written else 'nothing changed, nothing to do'}")
+    info(f"{corpus.folder}: {'written' if written else 'nothing changed, nothing to do'}")
 
 
 @app.command()
@@ -200,21 +200,21 @@ def run(
     """Do what is missing of a recipe, in order: prepare, teacher, distill, latent, score, energy."""
     from latentmt.pipeline import run as run_recipe
     from latentmt.recipe import load_recipe
-    from latentmt.train.halt import halting
-    from latentmt.train.ranks import joined
+    from latentmt.train.ranks import init_distributed
+    from latentmt.train.stop import stop_on_signal
 
     loaded, folders = load_recipe(recipe, set_ or ()), (_data_folder(recipe, data), _work_folder(recipe, work))
-    with joined(device) as ranks, halting(max_minutes) as halt:
+    with init_distributed(device) as ranks, stop_on_signal(max_minutes) as stop:
         done = run_recipe(
             loaded,
             *folders,
             ranks=ranks,
-            halt=halt,
+            stop=stop,
             budget_minutes=budget_minutes,
             tokenizer=tokenizer,
             replace=replace,
         )
-    _leave(done, halt.signal)
+    _leave(done, stop.signal)
 
 
 @app.command()
@@ -232,22 +232,22 @@ def train(
     """Train one stage of a recipe, or go on with it. Started by torchrun, on several processes."""
     from latentmt.pipeline import train_stage
     from latentmt.recipe import load_recipe
-    from latentmt.train.halt import halting
-    from latentmt.train.ranks import joined
+    from latentmt.train.ranks import init_distributed
+    from latentmt.train.stop import stop_on_signal
 
     loaded, folder = load_recipe(recipe, set_ or ()), _work_folder(recipe, work)
-    with joined(device) as ranks, halting(max_minutes) as halt:
+    with init_distributed(device) as ranks, stop_on_signal(max_minutes) as stop:
         done = train_stage(
             loaded,
             folder,
             stage.value,
             ranks=ranks,
-            halt=halt,
+            stop=stop,
             budget_minutes=budget_minutes,
             start=start,
             replace=replace,
         )
-    _leave(done, halt.signal)
+    _leave(done, stop.signal)
 
 
 @app.command()
@@ -261,9 +261,9 @@ def distill(
     """Translate the training sources with the teacher, for the latent model to learn from."""
     from latentmt.pipeline import distill_corpus
     from latentmt.recipe import load_recipe
-    from latentmt.train.ranks import joined
+    from latentmt.train.ranks import init_distributed
 
-    with joined(device) as ranks:
+    with init_distributed(device) as ranks:
         distill_corpus(load_recipe(recipe, set_ or ()), _work_folder(recipe, work), ranks, replace=replace)
 
 
@@ -630,11 +630,11 @@ def release(
     ] = None,
 ) -> None:
     """Store a model's bundles in half precision, as they ship."""
-    from latentmt.display import say
+    from latentmt.display import info
     from latentmt.release import release as release_model
 
     for name, size in release_model(model, folder, [one.value for one in kind or ()] or None).items():
-        say(f"{folder / name}: {size / 1e6:.1f} MB")
+        info(f"{folder / name}: {size / 1e6:.1f} MB")
 
 
 @app.command()

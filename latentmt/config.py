@@ -58,10 +58,10 @@ def load(
     values = current_names(values, kind, str(path), warn)
     for override in overrides:
         _override(values, override, kind, warn)
-    return from_tree(values, kind, str(path))
+    return from_dict(values, kind, str(path))
 
 
-def from_tree(values: Mapping[str, Any], kind: type[S], where: str) -> S:
+def from_dict(values: Mapping[str, Any], kind: type[S], where: str) -> S:
     """Validate plain values as a `kind`, old names included. `where` names their origin in errors."""
     values = current_names(values, kind, where)
     try:
@@ -88,11 +88,11 @@ def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
     found = values.get("format") if isinstance(values, dict) else None
     if found != version:
         raise UserError(f"{path}: {what} format {found}, this version reads {version}; it has to be made again")
-    return from_tree(values, kind, str(path))
+    return from_dict(values, kind, str(path))
 
 
-def to_tree(section: Any) -> dict[str, Any]:
-    """The plain values of a configuration, ready for JSON or YAML; `from_tree` reads them back."""
+def to_dict(section: Any) -> dict[str, Any]:
+    """The plain values of a configuration, ready for JSON or YAML; `from_dict` reads them back."""
     return cast(dict[str, Any], TypeAdapter(type(section)).dump_python(section, mode="json"))
 
 
@@ -128,7 +128,7 @@ def current_names(
 
 def to_yaml(section: Any) -> str:
     """The configuration as a YAML document that `load` reads back to an equal object."""
-    return yaml.dump(to_tree(section), Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True)
+    return yaml.dump(to_dict(section), Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True)
 
 
 class _Loader(yaml.SafeLoader):

@@ -18,12 +18,12 @@ _LINE_INTERVAL = 10.0
 """Seconds between plain progress lines."""
 
 
-def say(message: str) -> None:
+def info(message: str) -> None:
     """Print one line to standard error."""
     print(message, file=sys.stderr, flush=True)
 
 
-class Counting:
+class ProgressBar:
     """The progress of a task that counts units of work.
 
     with Counting("reading", "pairs", total=None) as counting:
@@ -46,7 +46,7 @@ class Counting:
             self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task(what, total=total, count="")
 
-    def __enter__(self) -> Counting:
+    def __enter__(self) -> ProgressBar:
         if self._bar:
             self._bar.start()
         return self
@@ -57,7 +57,7 @@ class Counting:
             self._bar.update(self._task, completed=self.done, count=self._status())
         elif time.monotonic() - self._last_line > _LINE_INTERVAL:
             self._last_line = time.monotonic()
-            say(f"{self._what}: {self._status()}")
+            info(f"{self._what}: {self._status()}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -65,7 +65,7 @@ class Counting:
         if self._bar:
             self._bar.stop()
         if error is None:
-            say(f"{self._what}: {self._status()} in {time.monotonic() - self._start:.1f} s")
+            info(f"{self._what}: {self._status()} in {time.monotonic() - self._start:.1f} s")
 
     def _status(self) -> str:
         total = f" of {self._total:,}" if self._total else ""

@@ -28,11 +28,11 @@ import torch
 from jaxtyping import Int, Int64, UInt32, UInt64
 from pydantic import Field
 
-from latentmt.config import Section, original_names, to_tree
+from latentmt.config import Section, original_names, to_dict
 from latentmt.data.batches import padded_batches
 from latentmt.data.corpus import MONOLINGUAL, SIDES, Corpus, CorpusWriter, Sentences, Split, SplitWriter
 from latentmt.data.tokens import Tokens
-from latentmt.display import Counting
+from latentmt.display import ProgressBar
 from latentmt.errors import UserError
 from latentmt.files import make_folder, remove, write_atomically
 from latentmt.infer.beam import BeamConfig, beam_search
@@ -230,7 +230,7 @@ class _Shards:
 def _translate(search: _Search, shards: _Shards, todo: list[int], show_progress: bool) -> int:
     """Translate the missing shards. Returns the number of sentences translated."""
     total = sum(shards.size(number) for number in todo)
-    counting = Counting("distilling", "sentences", total) if show_progress else None
+    counting = ProgressBar("distilling", "sentences", total) if show_progress else None
     with counting or contextlib.nullcontext():
         for number in todo:
             shards.write(number, search(shards.plan[number]))
@@ -316,7 +316,7 @@ def _plan(sources: _Sources, config: DistillConfig) -> list[_Batches]:
 
 
 def _deciding(config: DistillConfig) -> dict[str, Any]:
-    return to_tree(replace(config, shard_batches=1))  # the size of shards does not affect the result
+    return to_dict(replace(config, shard_batches=1))  # the size of shards does not affect the result
 
 
 def _fingerprint(corpus: Corpus, teacher_hash: str, config: DistillConfig) -> str:

@@ -20,7 +20,7 @@ from latentmt.bundle import Kind, read_format, save_bundle
 from latentmt.data.corpus import Corpus
 from latentmt.data.prepare import prepare
 from latentmt.data.tokenizer import Tokenizer
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.distill import distill
 from latentmt.errors import UserError
 from latentmt.installed import find_model
@@ -29,9 +29,9 @@ from latentmt.models.teacher import Teacher
 from latentmt.recipe import Recipe
 from latentmt.replacement import REPLACED, TRAINING, BeforeWrite, WorkFolder
 from latentmt.stages import Plan, finished_bundle, make_plan, started
-from latentmt.train.halt import Halt
 from latentmt.train.loop import Trainer, TrainResult
 from latentmt.train.ranks import Ranks
+from latentmt.train.stop import StopRequest
 
 STAGES: tuple[Kind, ...] = ("teacher", "latent", "score", "energy")
 """The stages in order. Each writes a bundle of its kind."""
@@ -54,7 +54,7 @@ def run(
     work: Path,
     *,
     ranks: Ranks,
-    halt: Halt,
+    stop: StopRequest,
     budget_minutes: float | None = None,
     tokenizer: Path | None = None,
     replace: bool = False,
@@ -64,24 +64,24 @@ def run(
     `budget_minutes` applies to each stage. A finished result with other settings is an error, or with `replace` it is
     moved aside until everything has been made again.
     """
-    if ranks.first:
+    if ranks.is_main:
         _, written = prepare_corpus(recipe, data, work, tokenizer, replace=replace)
-        say(f"{work / 'corpus'}: {'written' if written else 'nothing changed'}")
-    ranks.wait()
+        info(f"{work / 'corpus'}: {'written' if written else 'nothing changed'}")
+    ranks.barrier()
     for stage in STAGES:
         distilling = stage == "latent" and recipe.distill is not None
         if not (distilling or getattr(recipe, stage)):
             continue  # before the check for a stop, which may have been requested during the very last step
-        if ranks.any(halt.wanted()):
+        if ranks.any(stop.requested()):
             return False
         if distilling:
             distill_corpus(recipe, work, ranks, replace=replace)
         if getattr(recipe, stage) and not train_stage(
-            recipe, work, stage, ranks=ranks, halt=halt, budget_minutes=budget_minutes, replace=replace
+            recipe, work, stage, ranks=ranks, stop=stop, budget_minutes=budget_minutes, replace=replace
         ):
             return False
-    if ranks.first and _work_folder(recipe, work, replace).replaced():
-        say(f"{work / REPLACED}: kept, since not all of it has been made again")
+    if ranks.is_main and _work_folder(recipe, work, replace).replaced():
+        info(f"{work / REPLACED}: kept, since not all of it has been made again")
     return True
 
 
@@ -101,16 +101,16 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = 
             teacher_hash=teacher.about.fingerprint,
             device=ranks.device,
             rank=ranks.rank,
-            world_size=ranks.count,
-            barrier=ranks.wait,
+            world_size=ranks.world_size,
+            barrier=ranks.barrier,
             before_write=_before_write(folder, "distilled", ranks),
         )
     except torch.OutOfMemoryError:
         raise UserError("a batch does not fit into the GPU's memory; lower distill.batch_tokens") from None
-    if ranks.first:
+    if ranks.is_main:
         folder.clean_up()
         kept = f"{facts.replaced:,} of {facts.pairs:,} pairs kept their reference"
-        say(f"{distilled.folder}: {'written' if facts.translated else 'nothing changed'}; {kept}")
+        info(f"{distilled.folder}: {'written' if facts.translated else 'nothing changed'}; {kept}")
     return distilled
 
 
@@ -120,7 +120,7 @@ def train_stage(
     stage: Kind,
     *,
     ranks: Ranks,
-    halt: Halt,
+    stop: StopRequest,
     budget_minutes: float | None = None,
     start: str | None = None,
     replace: bool = False,
@@ -135,15 +135,15 @@ def train_stage(
     identity, folder = plan.run, _work_folder(recipe, work, replace)
     _before_write(folder, stage, ranks)(identity, plan.settings)
     if (work / stage / "format.json").exists():
-        if ranks.first:
+        if ranks.is_main:
             folder.clean_up()
-            say(f"{work / stage}: nothing changed")
+            info(f"{work / stage}: nothing changed")
             steps = read_format(work / stage).facts["steps"]
             if steps != plan.train.steps and budget_minutes is None:
-                say(f"WARNING: {work / stage} was trained for {steps:,} steps; the recipe says {plan.train.steps:,}")
+                info(f"WARNING: {work / stage} was trained for {steps:,} steps; the recipe says {plan.train.steps:,}")
         return True
-    result = _train(plan, work / TRAINING / stage, ranks, halt, budget_minutes)
-    if result.finished and ranks.first:
+    result = _train(plan, work / TRAINING / stage, ranks, stop, budget_minutes)
+    if result.finished and ranks.is_main:
         progress = result.progress
         facts = {"run": identity, "steps": progress.step, "tokens": progress.tokens, "skipped": progress.skipped}
         facts |= {f"dev {name}": round(value, 4) for name, value in result.metrics.items()}
@@ -156,18 +156,18 @@ def train_stage(
             facts=facts,
             settings=plan.settings,
         )
-        say(f"{work / stage}: written")
+        info(f"{work / stage}: written")
         folder.clean_up()
-    ranks.wait()
+    ranks.barrier()
     return result.finished
 
 
-def _train(plan: Plan, folder: Path, ranks: Ranks, halt: Halt, budget_minutes: float | None) -> TrainResult:
+def _train(plan: Plan, folder: Path, ranks: Ranks, stop: StopRequest, budget_minutes: float | None) -> TrainResult:
     """Train as planned, resuming from the checkpoint in the folder if there is one."""
-    if ranks.first:
+    if ranks.is_main:
         counts = parameter_counts(plan.task.network)
         parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        say(f"{plan.stage}: {sum(counts.values()):,} parameters ({parts})")
+        info(f"{plan.stage}: {sum(counts.values()):,} parameters ({parts})")
     corpus = plan.corpus
     try:
         training = Trainer(
@@ -182,7 +182,7 @@ def _train(plan: Plan, folder: Path, ranks: Ranks, halt: Halt, budget_minutes: f
             ranks,
             plan.validate,
         )
-        return training.train(halt, budget_minutes)
+        return training.train(stop, budget_minutes)
     except torch.OutOfMemoryError:
         key = f"{plan.stage}.train.grad_accumulation"
         raise UserError(f"{plan.stage}: a batch does not fit into the GPU's memory; raise {key}") from None
@@ -197,9 +197,9 @@ def _before_write(folder: WorkFolder, artefact: str, ranks: Ranks) -> BeforeWrit
 
     def before_write(identity: str, settings: Mapping[str, Any]) -> None:
         folder.check(artefact, identity, settings)
-        ranks.wait()
-        if ranks.first:
+        ranks.barrier()
+        if ranks.is_main:
             folder.set_aside(artefact, identity)
-        ranks.wait()
+        ranks.barrier()
 
     return before_write

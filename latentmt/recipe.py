@@ -11,7 +11,7 @@ from pydantic import Field
 
 from latentmt.config import Section, load
 from latentmt.data.prepare import DataConfig
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.distill import DistillConfig
 from latentmt.models.fields import FieldConfig
 from latentmt.models.latent import LatentConfig
@@ -87,4 +87,4 @@ def recipe_name(path: Path) -> str:
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe. Old names of keys are reported once."""
-    return load(recipe_file(path), Recipe, overrides, warn=say)
+    return load(recipe_file(path), Recipe, overrides, warn=info)

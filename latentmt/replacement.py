@@ -22,7 +22,7 @@ from typing import Any
 from latentmt.bundle import read_format
 from latentmt.config import current_names
 from latentmt.data.corpus import read_manifest
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.errors import UserError
 from latentmt.files import make_folder, remove
 from latentmt.recipe import Recipe
@@ -107,7 +107,7 @@ class WorkFolder:
                 remove(path)
             if replaced:
                 names = ", ".join(str(path.relative_to(self.work / REPLACED)) for path in replaced)
-                say(f"{self.work / REPLACED}: {names} removed, since all is made again")
+                info(f"{self.work / REPLACED}: {names} removed, since all is made again")
         for folder in self._folders():
             _remove_empty(folder / TRAINING)
             _remove_empty(folder)
@@ -148,7 +148,7 @@ class WorkFolder:
                 _move(self.work / other, folder / other)
             if training.exists():  # after its artefact; restored before it
                 _move(training, folder / TRAINING / other)
-        say(f"{folder}: {', '.join(reversed(moved))} put aside until all is made again")
+        info(f"{folder}: {', '.join(reversed(moved))} put aside until all is made again")
 
     def _restore(self, folder: Path, artefact: str) -> None:
         """Move an artefact and its training back."""
@@ -158,7 +158,7 @@ class WorkFolder:
         if (folder / artefact).exists():
             remove(self.work / artefact)  # at most a corpus that no model was trained on
             _move(folder / artefact, self.work / artefact)
-        say(f"{self.work / artefact}: restored from {folder}")
+        info(f"{self.work / artefact}: restored from {folder}")
 
 
 def _number(folder: Path) -> int:
@@ -184,7 +184,7 @@ def _move(source: Path, target: Path) -> None:
 
 def _unlink(link: Path) -> None:
     link.unlink()
-    say(f"{link}: link removed")
+    info(f"{link}: link removed")
 
 
 def _remove_empty(folder: Path) -> None:

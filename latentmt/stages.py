@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 
 from latentmt.bundle import Bundle, BundleConfig, Kind, load_bundle, read_format
-from latentmt.config import to_tree
+from latentmt.config import to_dict
 from latentmt.data.corpus import Corpus
 from latentmt.errors import UserError
 from latentmt.infer.translator import Translator
@@ -25,7 +25,7 @@ from latentmt.models.presets import resolved
 from latentmt.models.teacher import Teacher
 from latentmt.options import DecodingOptions
 from latentmt.recipe import FieldStage, LatentStage, Recipe, TeacherStage
-from latentmt.train.loop import TrainConfig, Validation, deciding, run_identity
+from latentmt.train.loop import TrainConfig, Validation, identity_settings, run_identity
 from latentmt.train.ranks import Ranks
 from latentmt.train.tasks import FieldTask, LatentTask, Task, TeacherTask
 
@@ -60,7 +60,7 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """All that decides the result, by the recipe's names."""
         others = {key: value for key, value in self.identity.items() if key != "stage"}
-        return {self.stage: self.identity["stage"] | {"train": deciding(self.train)}, **others}
+        return {self.stage: self.identity["stage"] | {"train": identity_settings(self.train)}, **others}
 
 
 def make_plan(recipe: Recipe, work: Path, stage: Kind, ranks: Ranks) -> Plan:
@@ -145,14 +145,14 @@ def started(plan: Plan, folder: Path, out: Path) -> Plan:
 def _size(config: BundleConfig) -> list[dict[str, Any]]:
     """All that decides what weights mean."""
     parts = [resolved(part) for part in (config.teacher, config.latent, config.field) if part]
-    return [{key: value for key, value in to_tree(part).items() if key not in ("preset", "dropout")} for part in parts]
+    return [{key: value for key, value in to_dict(part).items() if key not in ("preset", "dropout")} for part in parts]
 
 
 def _deciding(settings: TeacherStage | LatentStage | FieldStage) -> dict[str, Any]:
     """A stage's settings but for how it is trained, its size written out."""
-    tree = to_tree(settings)
+    tree = to_dict(settings)
     del tree["train"]
-    return tree | {"model": to_tree(resolved(settings.model))}
+    return tree | {"model": to_dict(resolved(settings.model))}
 
 
 def finished_bundle(work: Path, stage: Kind, corpus: Corpus, ranks: Ranks) -> Bundle:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 import pytest
 from pydantic import Field
 
-from latentmt.config import Section, current_names, from_tree, load, original_names, to_tree, to_yaml
+from latentmt.config import Section, current_names, from_dict, load, original_names, to_dict, to_yaml
 from latentmt.errors import UserError
 from latentmt.recipe import Recipe, load_recipe, recipe_name
 
@@ -123,7 +123,7 @@ def test_settings_that_do_not_fit_are_one_line(override: str, message: str) -> N
 
 def test_what_is_written_reads_back_equal(tmp_path: Path) -> None:
     config = Outer(name="ä", inner=Inner(rate=1e-9, path=Path("a")), several=(Inner(size=9),))
-    assert from_tree(to_tree(config), Outer, "") == config
+    assert from_dict(to_dict(config), Outer, "") == config
     assert loaded(tmp_path, to_yaml(config)) == config
 
 
@@ -136,7 +136,7 @@ def test_old_names_load_at_any_depth_with_one_warning(tmp_path: Path) -> None:
     assert config.maybe == (Inner(rate=4.0),)
     sections = [f"{section}.speed is now {section}.rate" for section in ("inner", "several", "a", "maybe")]
     assert warnings == [f"{path}: {', '.join(sections)}; the old names go with 0.3"]
-    assert from_tree({"name": "x", "inner": {"speed": 1.0}}, Outer, "") == Outer(name="x", inner=Inner(rate=1.0))
+    assert from_dict({"name": "x", "inner": {"speed": 1.0}}, Outer, "") == Outer(name="x", inner=Inner(rate=1.0))
 
 
 def test_old_names_in_overrides_replace_new_names_in_the_file(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_section_that_contains_itself_is_an_error_of_one_line(tmp_path: Path) 
 
 
 def test_original_names_are_the_inverse_of_current_names() -> None:
-    config = to_tree(Outer(name="x", several=(Inner(),), named={"a": Inner(rate=3.0)}))
+    config = to_dict(Outer(name="x", several=(Inner(),), named={"a": Inner(rate=3.0)}))
     original = original_names(config, Outer)
     assert original["several"] == [{"size": 3, "speed": 0.1, "path": None}]
     assert current_names(original, Outer, "") == config

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Int, Integer, UInt
 
 import latentmt
-from latentmt.config import Section, load_versioned, to_tree
+from latentmt.config import Section, load_versioned, to_dict
 from latentmt.data.normalise import TextRules
 from latentmt.data.text import Pair, all_text, read_lines
 from latentmt.data.tokenizer import Tokenizer
@@ -297,7 +297,7 @@ class CorpusWriter:
             },
         )
         sync(self._data)
-        write_atomically(self._folder / "manifest.json", json.dumps(to_tree(manifest), indent=2) + "\n")
+        write_atomically(self._folder / "manifest.json", json.dumps(to_dict(manifest), indent=2) + "\n")
         self._remove_stale(manifest.data)
         return manifest
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from latentmt.config import Section, original_names, to_tree
+from latentmt.config import Section, original_names, to_dict
 from latentmt.data.clean import CleanConfig, CleanCounts, Cleaner, keep_lengths
 from latentmt.data.corpus import FORMAT, MONOLINGUAL, Corpus, CorpusWriter, SplitFacts, SplitWriter
 from latentmt.data.normalise import TextRules, normalise
@@ -28,7 +28,7 @@ from latentmt.data.placeholders import PairMasker, PlaceholderConfig
 from latentmt.data.resample import ResampleConfig, Resampler
 from latentmt.data.text import BadLine, Pair, ParallelText, read_lines, read_pairs
 from latentmt.data.tokenizer import EOS, PLACEHOLDERS, Tokenizer, TokenizerConfig, train_tokenizer
-from latentmt.display import Counting, say
+from latentmt.display import ProgressBar, info
 from latentmt.errors import UserError
 from latentmt.files import sha256
 
@@ -123,7 +123,7 @@ def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokeniz
 
 def _deciding(config: DataConfig) -> dict[str, Any]:
     """The settings that affect the corpus. Unused keys are left out, so fingerprints older than a key stay valid."""
-    tree = to_tree(config)
+    tree = to_dict(config)
     if not config.resample.copies:
         del tree["resample"]
     if not config.tokenizer.placeholders:
@@ -144,7 +144,7 @@ def _learn_tokenizer(config: DataConfig, folder: Path) -> Tokenizer:
 
     start = time.monotonic()
     tokenizer = train_tokenizer(sentences(), config.tokenizer)
-    say(f"tokenizer: {tokenizer.size:,} pieces learnt in {time.monotonic() - start:.1f} s")
+    info(f"tokenizer: {tokenizer.size:,} pieces learnt in {time.monotonic() - start:.1f} s")
     return tokenizer
 
 
@@ -167,7 +167,7 @@ def _masker(config: DataConfig) -> PairMasker:
 
 def _write_train(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
     counts, resample = CleanCounts(), Resampler(tokenizer, config.resample)
-    with Counting("train", "pairs") as progress:
+    with ProgressBar("train", "pairs") as progress:
         for pairs in _clean_train(config, folder, counts):
             source, target = _encode(pairs, tokenizer)
             lengths = [np.array([len(ids) for ids in side], dtype=np.int64) for side in (source, target)]
@@ -189,7 +189,7 @@ def _write_monolingual(config: DataConfig, folder: Path, tokenizer: Tokenizer, w
     languages = config.clean.languages and (config.clean.languages[0],) * 2
     cleaner = Cleaner(replace(config.clean, languages=languages))
     lines = read_lines([folder / name for name in config.monolingual])
-    with Counting(MONOLINGUAL, "sentences") as progress:
+    with ProgressBar(MONOLINGUAL, "sentences") as progress:
         for chunk in _chunks(Pair(line, line) if isinstance(line, str) else line for line in lines):
             counts.read += len(chunk)
             pairs = _valid_pairs(chunk, config, counts)

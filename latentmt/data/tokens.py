@@ -34,7 +34,7 @@ class Layout:
         return self.segment > 0
 
     @staticmethod
-    def of_lengths(lengths: Int[Tensor, r], width: int) -> Layout:
+    def from_lengths(lengths: Int[Tensor, r], width: int) -> Layout:
         """One sentence per row, left-aligned, `width` wide."""
         position = torch.arange(width, device=lengths.device).expand(len(lengths), width)
         return Layout((position < lengths[:, None]).long(), position)
@@ -57,7 +57,7 @@ class Tokens:
     def padded(sentences: Sequence[Sequence[int]], width: int | None = None) -> Tokens:
         """One sentence per row, padded to the longest or to `width`."""
         lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
-        layout = Layout.of_lengths(lengths, int(lengths.max()) if width is None else width)
+        layout = Layout.from_lengths(lengths, int(lengths.max()) if width is None else width)
         flat = torch.tensor([id_ for sentence in sentences for id_ in sentence], dtype=torch.long)
         ids = torch.full(layout.segment.shape, PAD).masked_scatter_(layout.real, flat)
         return Tokens(ids, layout)

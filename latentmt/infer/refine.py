@@ -20,7 +20,7 @@ from latentmt.data.tokenizer import PAD
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
-from latentmt.nn.attention import Memory, Source
+from latentmt.nn.attention import EncoderOutput, Memory
 
 Field = Callable[[Float[Tensor, "r t D"]], Float[Tensor, "r t D"]]
 """z ↦ the direction in which to move it, zero where a row is empty."""
@@ -67,7 +67,7 @@ def refine(
     return z
 
 
-def delta_field(model: LatentModel, source: Source, layout: Layout, decoder: Memory | None = None) -> Field:
+def delta_field(model: LatentModel, source: EncoderOutput, layout: Layout, decoder: Memory | None = None) -> Field:
     """Delta inference as a field: the posterior's mean at the most likely target, less z.
 
     A step of size 1 lands on that mean. Source: `model.encode(…)`; as in every field, a layout with n times as
@@ -86,7 +86,7 @@ def delta_field(model: LatentModel, source: Source, layout: Layout, decoder: Mem
     return field
 
 
-def net_field(net: ScoreNet | EnergyNet, source: Source, layout: Layout) -> Field:
+def net_field(net: ScoreNet | EnergyNet, source: EncoderOutput, layout: Layout) -> Field:
     """A learned field. Source: the latent model's `encode(…)`."""
     with torch.no_grad():
         if isinstance(net, ScoreNet):
@@ -95,7 +95,7 @@ def net_field(net: ScoreNet | EnergyNet, source: Source, layout: Layout) -> Fiel
     return _energy_field(net, source, layout)
 
 
-def _energy_field(net: EnergyNet, source: Source, layout: Layout) -> Field:
+def _energy_field(net: EnergyNet, source: EncoderOutput, layout: Layout) -> Field:
     """An energy is differentiated inside, and autograd refuses tensors made in inference mode."""
     with _outside_inference_mode(), torch.no_grad():
         memory = net.stack.project_kv(source)

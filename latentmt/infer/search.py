@@ -21,7 +21,7 @@ from latentmt.infer.rerank import MARGINAL_SAMPLES, by_decoder, by_elbo, by_marg
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LENGTH_LIMIT, LatentModel
 from latentmt.models.teacher import Teacher
-from latentmt.nn.attention import Memory, Source, segment_lengths
+from latentmt.nn.attention import EncoderOutput, Memory, segment_lengths
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import MAX_POSITIONS
 from latentmt.options import DecodingOptions
@@ -57,7 +57,9 @@ class Candidates:
     """Where a wanted length did not fit into the width."""
 
 
-def predict_lengths(model: LatentModel, source: Source, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r {count}"]:
+def predict_lengths(
+    model: LatentModel, source: EncoderOutput, count: int = 1, bias: float = 0.0
+) -> Int[Tensor, "r {count}"]:
     """The likeliest target lengths of each row's one sentence, likeliest first, from the shortest to what has a place.
 
     `bias` is added to each, as a share of the source's length. They differ, as far as there are so many.
@@ -91,9 +93,9 @@ def search(
     wanted = predict_lengths(model, encoded, options.lengths, options.length_bias)
     width = int(wanted.max()) if width is None else width
     lengths = wanted.clamp(max=width).flatten()
-    shape = Layout.of_lengths(lengths, width)
+    shape = Layout.from_lengths(lengths, width)
     prior = model.prior(shape, model.prior_stack.project_kv(encoded))
-    layout = Layout.of_lengths(lengths.repeat_interleave(options.samples), width)
+    layout = Layout.from_lengths(lengths.repeat_interleave(options.samples), width)
     decoder = model.decoder_stack.project_kv(encoded)
     z = _starts(prior, options.samples, noise[:, :width])
     if on_step:
@@ -120,7 +122,7 @@ def _starts(prior: Gaussian, samples: int, noise: Float[Tensor, "s w D"]) -> Flo
 
 
 def field_of(
-    networks: Networks, options: DecodingOptions, source: Source, layout: Layout, decoder: Memory | None = None
+    networks: Networks, options: DecodingOptions, source: EncoderOutput, layout: Layout, decoder: Memory | None = None
 ) -> Field:
     """The field that refines like this. Source: the latent model's `encode(…)`."""
     if options.method == "delta":
@@ -133,7 +135,7 @@ def _score(
     networks: Networks,
     options: DecodingOptions,
     source: Tokens,
-    encoded: Source,
+    encoded: EncoderOutput,
     decoder: Memory,
     z: Float[Tensor, "r w D"],
     decoded: Tokens,

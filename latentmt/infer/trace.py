@@ -139,14 +139,14 @@ def field_around(
         return torch.zeros_like(points)
     z = torch.tensor(trace.steps[-1].z, device=engine.device, dtype=points.dtype).repeat(len(points), 1, 1)
     z[:, place] = points.to(z)
-    layout = Layout.of_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
+    layout = Layout.from_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
     with engine.lock:
         source = model.encode(Tokens.padded([trace.source]).to(engine.device))
         return field_of(engine.networks, options, source, layout)(z)[:, place].to(points)
 
 
 def _step(model: LatentModel, memory: Memory, number: int, z: Float[Tensor, "1 t D"], took: float) -> Step:
-    layout = Layout.of_lengths(torch.tensor([z.shape[1]], device=z.device), z.shape[1])
+    layout = Layout.from_lengths(torch.tensor([z.shape[1]], device=z.device), z.shape[1])
     states = model.decode(z, layout, memory)
     tokens = Tokens(model.best(states), layout)
     return Step(number, z[0].tolist(), tokens.ids[0].tolist(), model.log_prob(states, tokens)[0].tolist(), took)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from latentmt.data.text import all_text, read_lines
-from latentmt.display import Counting, table
+from latentmt.display import ProgressBar, table
 from latentmt.errors import UserError
 from latentmt.files import sha256
 from latentmt.infer.translator import Translation, Translator
@@ -233,7 +233,7 @@ def _in_parts(
 ) -> list[T]:
     """What `do` makes of texts, a part at a time, for a person to see how far it has come."""
     found: list[T] = []
-    with Counting(name, "sentences", len(texts)) as counting:
+    with ProgressBar(name, "sentences", len(texts)) as counting:
         for start in range(0, len(texts), _together(options)):
             part = texts[start : start + _together(options)]
             found += do(part, options)

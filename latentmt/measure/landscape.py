@@ -21,7 +21,7 @@ from latentmt.infer.plane import square
 from latentmt.infer.refine import Field, decode_tokens, delta_field, net_field, refine
 from latentmt.infer.translator import Translator
 from latentmt.models.latent import LatentModel
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 
 STEPS = 4
 GRID = 15
@@ -130,7 +130,7 @@ def choose_sentence(translator: Translator, sources: Sequence[str], references: 
 
 @dataclass(frozen=True)
 class _Walk:
-    encoded: Source
+    encoded: EncoderOutput
     ways: dict[str, Float[Tensor, "_ t 2"]]
     """The points that each way goes through: one, or one a step."""
     ends: dict[str, list[int]]
@@ -182,7 +182,7 @@ def _look(translator: Translator, walk: _Walk, place: int, area: Float[Tensor, "
     z = prior.repeat(area.shape[0] * area.shape[1], 1, 1)
     z[:, place] = area.flatten(0, 1).to(z)
     lengths = torch.full((len(z),), z.shape[1], device=z.device)
-    layout = Layout.of_lengths(lengths, z.shape[1])
+    layout = Layout.from_lengths(lengths, z.shape[1])
     field = net_field(translator.fields["score"], encoded, layout)(z)[:, place]
     ids = decode_tokens(model, z, layout, model.decoder_stack.project_kv(encoded)).ids[:, place]
     side = area.shape[1]

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from latentmt.data.text import all_text, read_lines
-from latentmt.display import say, table
+from latentmt.display import info, table
 from latentmt.errors import UserError
 from latentmt.files import sha256
 from latentmt.infer.engine import Engine
@@ -180,10 +180,10 @@ def measure_speed(
         if form != "compiled" or compiles(options)
     ]
     texts, sentences = source.texts, [ids for text in source.texts for ids in text.sentences]
-    say(f"one at a time: {len(texts)} texts, {len(ways)} ways")
+    info(f"one at a time: {len(texts)} texts, {len(ways)} ways")
     _time_singly(ways, texts)
     for batch in batches:
-        say(f"batches of {batch}")
+        info(f"batches of {batch}")
         _time_batches(ways, sentences, batch)
     baseline = baseline_of(all_options)
     results = _speeds(ways, texts, baseline)
@@ -232,7 +232,7 @@ def _way(translator: Translator, options: DecodingOptions, form: Form) -> _Way:
 def _time_singly(ways: Sequence[_Way], texts: Sequence[Text]) -> None:
     """Each way translates a few texts, then the next way does; who begins changes."""
     for way in ways:
-        say(f"{way.name}: getting ready")
+        info(f"{way.name}: getting ready")
         of_each_length = {length_group(text.tokens): text.text for text in texts}
         way.warm_up(way.of_text, [text.text for text in texts], list(of_each_length.values()))
     for turn, start in enumerate(range(0, len(texts), _TURN)):
@@ -242,7 +242,7 @@ def _time_singly(ways: Sequence[_Way], texts: Sequence[Text]) -> None:
             way.text.extend(_ms(way.of_text, text.text) for text in some)
             way.model.extend(_ms(way.of_ids, text.sentences) for text in some if len(text.sentences) == 1)
     for way in ways:
-        say(f"{way.name}: {percentile(way.text, 0.5):.2f} ms")
+        info(f"{way.name}: {percentile(way.text, 0.5):.2f} ms")
 
 
 def _time_batches(ways: Sequence[_Way], sentences: Sequence[list[int]], batch: int) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from latentmt.data.batches import padded_batches
 from latentmt.data.tokens import Tokens
-from latentmt.display import Counting
+from latentmt.display import ProgressBar
 from latentmt.errors import UserError
 from latentmt.infer.marginal import marginal
 from latentmt.infer.noise import standard_noise
@@ -103,7 +103,7 @@ def _judge(
     noise = standard_noise(samples, longest, model.latent_dim, seed).to(translator.device)
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], _Judged] = {}
     lengths = np.array([len(target) for _, target in pairs], dtype=np.int64)
-    with Counting(name, "outputs", len(pairs)) as counting, torch.no_grad():
+    with ProgressBar(name, "outputs", len(pairs)) as counting, torch.no_grad():
         for group in padded_batches(lengths, _TOGETHER):
             some = [pairs[index] for index in group]
             source, target = (Tokens.padded(side).to(translator.device) for side in zip(*some, strict=True))

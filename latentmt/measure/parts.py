@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.files import make_folder, write_atomically
 
 
@@ -27,7 +27,7 @@ class Parts:
         signature = _plain({**self._common, **facts})
         path = self._folder / (re.sub(r"[^a-z0-9=+.-]+", "_", name.lower()) + ".json")
         if (found := _read(path)) and found.get("signature") == signature:
-            say(f"{name}: measured before")
+            info(f"{name}: measured before")
             return found
         part: dict[str, Any] = {"signature": signature, "result": _plain(measure())}
         write_atomically(path, json.dumps(part, ensure_ascii=False) + "\n")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.presets import Count, TransformerSize, WithEncoder
-from latentmt.nn.attention import Memory, Source, membership
+from latentmt.nn.attention import EncoderOutput, Memory, membership
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import DecoderStack, EncoderStack, Readout
@@ -63,7 +63,7 @@ class GaussianHead(Readout):
         nn.init.zeros_(self.weight[latent_dim:])
 
     def of(self, states: Float[Tensor, "r t d"]) -> Gaussian:
-        return Gaussian.of_output(self(states))
+        return Gaussian.from_output(self(states))
 
 
 class LatentModel(nn.Module):
@@ -85,8 +85,8 @@ class LatentModel(nn.Module):
         self.length_hidden = nn.Linear(width, width)
         self.length_head = Readout(width, 2 * LENGTH_LIMIT + 1)
 
-    def encode(self, source: Tokens) -> Source:
-        encoded: Source = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
+    def encode(self, source: Tokens) -> EncoderOutput:
+        encoded: EncoderOutput = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
         return encoded
 
     def prior(self, layout: Layout, memory: Memory) -> Gaussian:
@@ -119,7 +119,7 @@ class LatentModel(nn.Module):
         """log p(y_t|z,x) of each target token; 0 where the row is empty."""
         return self.embedding.log_prob(states, target.ids).masked_fill(~target.layout.real, 0.0)
 
-    def length(self, source: Source, sentences: int) -> Float[Tensor, "r {sentences} lengths"]:
+    def length(self, source: EncoderOutput, sentences: int) -> Float[Tensor, "r {sentences} lengths"]:
         """Logits of target − source length, from −50 to 50, for segments 1 to `sentences` of each row."""
         member = membership(source.segment, sentences).to(source.states.dtype)
         pooled = (member @ source.states) / member.sum(2, keepdim=True).clamp(min=1)

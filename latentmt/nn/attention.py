@@ -42,7 +42,7 @@ def attention_kernels(device: torch.device, create_graph: bool = False) -> Abstr
 
 
 @dataclass(frozen=True)
-class Source:
+class EncoderOutput:
     """The output of an encoder."""
 
     states: Float[Tensor, "r s d"]

@@ -22,7 +22,7 @@ class Gaussian:
     std: Float[Tensor, "*shape"]
 
     @staticmethod
-    def of_output(output: Float[Tensor, "*b two_d"]) -> Gaussian:
+    def from_output(output: Float[Tensor, "*b two_d"]) -> Gaussian:
         """A network output as mean (first half) and standard deviation (softplus of the second half)."""
         mean, raw = output.to(torch.promote_types(output.dtype, torch.float32)).chunk(2, dim=-1)
         return Gaussian(mean, F.softplus(raw) + STD_FLOOR)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 MAX_POSITIONS = 512
 """Positions from here on share the last vector."""
-SCORED = 4096
+LOGITS_CHUNK = 4096
 """Tokens whose logits are computed at a time."""
 
 
@@ -50,13 +50,15 @@ class Embedding(nn.Module):
 
     def best(self, states: Float[Tensor, "r t d"]) -> Int[Tensor, "r t"]:
         """The id with the highest logit."""
-        chunks = [self.logits(chunk).argmax(1) for chunk in states.flatten(0, 1).split(SCORED)]
+        chunks = [self.logits(chunk).argmax(1) for chunk in states.flatten(0, 1).split(LOGITS_CHUNK)]
         return torch.cat(chunks).view(states.shape[:2])
 
     def log_prob(self, states: Float[Tensor, "r t d"], ids: Int[Tensor, "r t"]) -> Float[Tensor, "r t"]:
         """log softmax at the given ids, in fp32 (or better)."""
         chunks = []
-        for chunk, labels in zip(states.flatten(0, 1).split(SCORED), ids.flatten().split(SCORED), strict=True):
+        for chunk, labels in zip(
+            states.flatten(0, 1).split(LOGITS_CHUNK), ids.flatten().split(LOGITS_CHUNK), strict=True
+        ):
             logits = self.logits(chunk)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             chunks.append(logits.gather(1, labels[:, None])[:, 0] - logits.logsumexp(1))

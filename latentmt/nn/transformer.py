@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from latentmt.nn.attention import (
     Cache,
     CrossAttention,
+    EncoderOutput,
     Memory,
     SelfAttention,
-    Source,
     attention_bias,
     attention_kernels,
     compute_dtype,
@@ -150,12 +150,12 @@ class EncoderStack(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(size) for _ in range(size.layers))
         self.norm = nn.LayerNorm(size.width)
 
-    def forward(self, x: Float[Tensor, "r s d"], segment: Int[Tensor, "r s"]) -> Source:
+    def forward(self, x: Float[Tensor, "r s d"], segment: Int[Tensor, "r s"]) -> EncoderOutput:
         bias = attention_bias(segment, segment, compute_dtype(x))
         with attention_kernels(x.device):
             for layer in self.layers:
                 x = layer(x, bias)
-        return Source(self.norm(x), segment)
+        return EncoderOutput(self.norm(x), segment)
 
 
 class DecoderStack(nn.Module):
@@ -181,7 +181,7 @@ class DecoderStack(nn.Module):
         self.norm = nn.LayerNorm(size.width)
         self.source_keys_values = projection(source_width or size.width, size.width, blocks=2 * size.layers)
 
-    def project_kv(self, source: Source) -> Memory:
+    def project_kv(self, source: EncoderOutput) -> Memory:
         """Keys and values of the source for all layers, in one matrix product."""
         packed = split_heads(self.source_keys_values(source.states), 2 * self.size.layers, self.size.heads)
         return Memory(packed.unflatten(0, (self.size.layers, 2)), source.segment)

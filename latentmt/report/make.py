@@ -21,7 +21,7 @@ from rich.console import Console
 
 from latentmt.bundle import kinds_in
 from latentmt.data.corpus import Corpus
-from latentmt.display import say, table
+from latentmt.display import info, table
 from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
 from latentmt.infer.translator import Translator
@@ -123,7 +123,7 @@ def write_report(out: Path) -> dict[str, Any]:
     blocks = contents(tree, {name: figures[name] for name in FIGURES if name in figures})
     write_atomically(out / "report.html", write_html(title(tree), blocks))
     write_atomically(out / "report.md", write_markdown(blocks, out))
-    say(f"{out / 'report.html'}: written; {out / 'report.md'} says the same")
+    info(f"{out / 'report.html'}: written; {out / 'report.md'} says the same")
     return tree
 
 

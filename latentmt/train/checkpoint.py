@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from latentmt.config import Section, from_tree, to_tree
+from latentmt.config import Section, from_dict, to_dict
 from latentmt.data.batches import Cursor
 from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
@@ -51,7 +51,7 @@ def save_checkpoint(path: Path, progress: Progress, tensors: Mapping[str, Tensor
     """Write a checkpoint. The old one stays until the new one is complete."""
     make_folder(path.parent)
     copies = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(copies, {"progress": json.dumps(to_tree(progress))}))
+    write_atomically(path, save(copies, {"progress": json.dumps(to_dict(progress))}))
 
 
 def load_checkpoint(path: Path, run: str, tensors: Mapping[str, Tensor]) -> Progress | None:
@@ -90,4 +90,4 @@ def read_progress(path: Path) -> Progress | None:
 
 
 def _progress(metadata: Mapping[str, str] | None, path: Path) -> Progress:
-    return from_tree(json.loads((metadata or {}).get("progress", "{}")), Progress, str(path))
+    return from_dict(json.loads((metadata or {}).get("progress", "{}")), Progress, str(path))

@@ -18,19 +18,19 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field
 
-from latentmt.config import Section, original_names, to_tree
+from latentmt.config import Section, original_names, to_dict
 from latentmt.data.batches import Cursor, PackedBatches, rows_to_batch
 from latentmt.data.corpus import Split
 from latentmt.data.pack import pack
 from latentmt.data.tokens import Pairs
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.errors import UserError
 from latentmt.train.checkpoint import CHECKPOINT, Progress, load_checkpoint, save_checkpoint
-from latentmt.train.halt import Halt
+from latentmt.train.metrics import MetricsLogger
 from latentmt.train.ranks import Ranks
-from latentmt.train.report import Reporter
 from latentmt.train.schedule import Schedule, ema_decay, learning_rate, step_seed
 from latentmt.train.step import TrainStep
+from latentmt.train.stop import StopRequest
 from latentmt.train.tasks import Task
 
 CALIBRATION = (3, 10)
@@ -126,9 +126,9 @@ class Trainer:
     ) -> None:
         self.name, self.task, self.config, self.folder, self.ranks = name, task, config, folder, ranks
         self.data, self.dev, self.validate = data, dev, validate
-        share, rest = divmod(config.batch_rows, ranks.count * config.grad_accumulation)
+        share, rest = divmod(config.batch_rows, ranks.world_size * config.grad_accumulation)
         if rest:
-            micro_batches = f"{config.grad_accumulation} micro-batches on each of {ranks.count} ranks"
+            micro_batches = f"{config.grad_accumulation} micro-batches on each of {ranks.world_size} ranks"
             raise UserError(f"batch_rows {config.batch_rows} cannot be divided into {micro_batches}")
         self.rows = share * config.grad_accumulation
         self.packing = pack(data.source.lengths, data.target.lengths, width, config.seed)
@@ -152,14 +152,14 @@ class Trainer:
         """Sums since the last log line."""
         self.clock = time.monotonic()
 
-    def train(self, halt: Halt, budget_minutes: float | None = None) -> TrainResult:
+    def train(self, stop: StopRequest, budget_minutes: float | None = None) -> TrainResult:
         """Train from the checkpoint, if there is one, to the last step or until a stop is requested.
 
         `budget_minutes` sets the number of steps of a new run. A resumed run keeps its number of steps.
         """
-        with halt.graceful():
+        with stop.graceful():
             self._resume_or_start(budget_minutes)
-            self._train(halt)
+            self._train(stop)
             return self._result()
 
     def _resume_or_start(self, budget_minutes: float | None) -> None:
@@ -168,20 +168,20 @@ class Trainer:
         saved = load_checkpoint(self.path, self.identity, self.train_step.tensors())
         if saved:
             self.progress, self.saved = saved, saved.step
-            if self.ranks.first and saved.step < saved.total:
-                say(f"{self.name}: resuming at step {saved.step:,} of {saved.total:,}")
+            if self.ranks.is_main and saved.step < saved.total:
+                info(f"{self.name}: resuming at step {saved.step:,} of {saved.total:,}")
             return
         if budget_minutes is not None:
             seconds = self._calibrate()
-            total = self.ranks.agree(max(1, int((60 * budget_minutes - (time.monotonic() - start)) / seconds)))
+            total = self.ranks.broadcast(max(1, int((60 * budget_minutes - (time.monotonic() - start)) / seconds)))
             self.progress = replace(self.progress, total=total)
             self._save()  # a resumed run keeps this number
-            if self.ranks.first:
-                say(f"{self.name}: {seconds * 1000:.1f} ms a step, so {budget_minutes:g} minutes are {total:,} steps")
+            if self.ranks.is_main:
+                info(f"{self.name}: {seconds * 1000:.1f} ms a step, so {budget_minutes:g} minutes are {total:,} steps")
 
-    def _train(self, halt: Halt) -> None:
+    def _train(self, stop: StopRequest) -> None:
         """Train from the current step."""
-        reporter = Reporter(self.folder, self.name, self.progress.step) if self.ranks.first else None
+        reporter = MetricsLogger(self.folder, self.name, self.progress.step) if self.ranks.is_main else None
         batches = self._batches(self.progress.cursor)
         stream = iter(batches)
         self.clock = time.monotonic()
@@ -194,7 +194,7 @@ class Trainer:
                 if step % self.config.validate_every == 0 or last:
                     self._validate(reporter)
                 # All ranks must stop at the same step. Agreeing on it waits for the GPU, so it is not done each time.
-                if (self.ranks.count == 1 or step % 10 == 0) and self.ranks.any(halt.wanted()):
+                if (self.ranks.world_size == 1 or step % 10 == 0) and self.ranks.any(stop.requested()):
                     break
                 if step % self.config.save_every == 0 and not last:
                     self._save()
@@ -206,9 +206,9 @@ class Trainer:
 
     def _result(self) -> TrainResult:
         finished = self.progress.step >= self.progress.total
-        if self.ranks.first and not finished:
+        if self.ranks.is_main and not finished:
             where = f"step {self.progress.step:,} of {self.progress.total:,}"
-            say(f"{self.name}: stopped at {where}; the same command resumes")
+            info(f"{self.name}: stopped at {where}; the same command resumes")
         if finished and not self.metrics:
             self._validate(None)
         return TrainResult(self.progress, finished, self.metrics, self.train_step.ema_state_dict())
@@ -220,7 +220,7 @@ class Trainer:
             self.rows,
             self.config.seed,
             self.ranks.rank,
-            self.ranks.count,
+            self.ranks.world_size,
             cursor,
             pin=self.ranks.device.type == "cuda",
         )
@@ -248,10 +248,10 @@ class Trainer:
             self.progress,
             tokens=self.progress.tokens + int(sums.get("tokens", 0)),
             seconds=self.progress.seconds + sums["seconds"],
-            skipped=self.progress.skipped + int(sums.get("skipped", 0) / self.ranks.count),
+            skipped=self.progress.skipped + int(sums.get("skipped", 0) / self.ranks.world_size),
         )
 
-    def _report(self, reporter: Reporter | None) -> None:
+    def _report(self, reporter: MetricsLogger | None) -> None:
         self._collect()
         sums, self.window = self.window, {}
         if reporter:
@@ -261,14 +261,14 @@ class Trainer:
                 "tokens/s": sums["tokens"] / max(sums["seconds"], 1e-9),
             }
             if sums["skipped"]:
-                metrics["skipped"] = sums["skipped"] / self.ranks.count
+                metrics["skipped"] = sums["skipped"] / self.ranks.world_size
             reporter.progress(self.progress.step, self.progress.total, metrics)
 
-    def _validate(self, reporter: Reporter | None) -> None:
+    def _validate(self, reporter: MetricsLogger | None) -> None:
         self._collect()
         with self.train_step.ema_weights():
             metrics = self._dev_cost()
-            if self.ranks.first and self.validate:
+            if self.ranks.is_main and self.validate:
                 validation = self.validate()
                 metrics |= validation.metrics
                 if reporter:
@@ -276,7 +276,7 @@ class Trainer:
             elif reporter:
                 reporter.validation(self.progress.step, metrics, "")
         self.metrics = metrics
-        self.ranks.wait()
+        self.ranks.barrier()
         self.clock = time.monotonic()  # validation does not count as training time
 
     def _dev_cost(self) -> dict[str, float]:
@@ -302,10 +302,10 @@ class Trainer:
         if self.saved == self.progress.step:
             return
         self._collect()
-        if self.ranks.first:
+        if self.ranks.is_main:
             save_checkpoint(self.path, self.progress, self.train_step.tensors())
         self.saved = self.progress.step
-        self.ranks.wait()
+        self.ranks.barrier()
         self.clock = time.monotonic()
 
     def _calibrate(self) -> float:
@@ -333,13 +333,13 @@ class Trainer:
         return seconds
 
 
-def deciding(config: TrainConfig) -> dict[str, Any]:
+def identity_settings(config: TrainConfig) -> dict[str, Any]:
     """The settings that affect a run's result. How often it is logged and saved does not."""
     without_effect = ("grad_accumulation", "report_every", "validate_every", "save_every")
-    return {key: value for key, value in to_tree(config).items() if key not in without_effect}
+    return {key: value for key, value in to_dict(config).items() if key not in without_effect}
 
 
 def run_identity(name: str, config: TrainConfig, identity: Mapping[str, Any]) -> str:
     """A hash of everything that affects a run's result."""
-    whole = {**identity, "name": name, "train": original_names(deciding(config), TrainConfig)}
+    whole = {**identity, "name": name, "train": original_names(identity_settings(config), TrainConfig)}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()

@@ -25,18 +25,18 @@ class Ranks:
     """This process's rank, the number of ranks, and its device."""
 
     rank: int = 0
-    count: int = 1
+    world_size: int = 1
     device: torch.device = torch.device("cpu")  # noqa: RUF009 (immutable)
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is rank 0, which writes files and logs."""
         return self.rank == 0
 
-    def sum_(self, tensors: Iterable[Tensor]) -> None:
+    def all_reduce_(self, tensors: Iterable[Tensor]) -> None:
         """Replace each tensor by its sum over all ranks, in one message. All have the same dtype."""
         tensors = list(tensors)
-        if self.count == 1 or not tensors:
+        if self.world_size == 1 or not tensors:
             return
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         dist.all_reduce(flat)
@@ -45,28 +45,28 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any rank. All ranks get the same answer."""
-        if self.count == 1:
+        if self.world_size == 1:
             return flag
         answer = torch.tensor([int(flag)], device=self.device)
         dist.all_reduce(answer, dist.ReduceOp.MAX)
         return bool(answer.item())
 
-    def agree(self, value: int) -> int:
+    def broadcast(self, value: int) -> int:
         """The value of rank 0, on all ranks."""
-        if self.count == 1:
+        if self.world_size == 1:
             return value
         agreed = torch.tensor([value], device=self.device)
         dist.broadcast(agreed, 0)
         return int(agreed.item())
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait until all ranks have reached this call."""
-        if self.count > 1:
+        if self.world_size > 1:
             dist.barrier()
 
 
 @contextmanager
-def joined(name: str | None = None) -> Iterator[Ranks]:
+def init_distributed(name: str | None = None) -> Iterator[Ranks]:
     """Join the process group that `torchrun` started; a single rank without it."""
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = pick_device(name, local)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from latentmt.data.tokens import Pairs
-from latentmt.nn.fast import Recording, record
+from latentmt.nn.cuda_graph import CapturedGraph, capture
 from latentmt.train.ranks import Ranks
 from latentmt.train.tasks import Cost, CostFunction, Task
 
@@ -44,7 +44,7 @@ class TrainStep:
     ) -> None:
         on_gpu = ranks.device.type == "cuda"
         self._task, self._ranks, self._max_grad_norm = task, ranks, max_grad_norm
-        self._mode = mode or ("compiled" if on_gpu and ranks.count == 1 else "eager")
+        self._mode = mode or ("compiled" if on_gpu and ranks.world_size == 1 else "eager")
         self._bf16 = on_gpu if bf16 is None else bf16
         network = task.network.to(ranks.device)
         self.names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
@@ -63,7 +63,7 @@ class TrainStep:
             }
         self.sums: dict[str, Float[Tensor, ""]] = {}
         """Sums of costs since the last `read_sums`, and the number of steps skipped, under `skipped`."""
-        self._captured: tuple[list[Pairs], Recording[None]] | None = None
+        self._captured: tuple[list[Pairs], CapturedGraph[None]] | None = None
         """The input tensors of the captured step, and its graph."""
 
     def run(self, micro_batches: Sequence[Pairs], controls: Mapping[str, float], seed: int) -> None:
@@ -84,7 +84,7 @@ class TrainStep:
         """Compile and capture the step, and restore all state."""
         inputs = [batch.to(self._ranks.device) for batch in micro_batches]
         cost = self._task.compiled_cost() if self._mode == "compiled" else self._task.cost
-        self._captured = inputs, record(lambda: self._step(inputs, cost), self._ranks.device, undo=self.snapshot())
+        self._captured = inputs, capture(lambda: self._step(inputs, cost), self._ranks.device, undo=self.snapshot())
 
     def _step(self, micro_batches: Sequence[Pairs], cost_function: CostFunction) -> None:
         self._task.network.train()
@@ -112,7 +112,7 @@ class TrainStep:
 
     def _update(self, tokens: Float[Tensor, ""]) -> None:
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        self._ranks.sum_([*gradients, tokens])
+        self._ranks.all_reduce_([*gradients, tokens])
         norm = get_total_norm(gradients) / tokens
         not_finite = (~torch.isfinite(norm)).float()
         # The fused kernel divides gradients by `grad_scale`, and skips the step if `found_inf` is set.
@@ -134,7 +134,7 @@ class TrainStep:
 
     def read_sums(self) -> dict[str, float]:
         """The sums over all ranks since the last call. This waits for the device."""
-        self._ranks.sum_(self.sums.values())
+        self._ranks.all_reduce_(self.sums.values())
         values = torch.stack(list(self.sums.values())).tolist() if self.sums else []
         for total in self.sums.values():
             total.zero_()

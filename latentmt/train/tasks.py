@@ -22,8 +22,8 @@ from latentmt.infer.refine import delta_field, net_field, refine
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
-from latentmt.nn.attention import Source
-from latentmt.nn.fast import compiled
+from latentmt.nn.attention import EncoderOutput
+from latentmt.nn.cuda_graph import compiled
 from latentmt.nn.gaussian import Gaussian
 from latentmt.objectives import (
     displacement_regression,
@@ -167,8 +167,8 @@ class DisplacementConfig(Section):
     """From which share of training on they do."""
 
 
-PriorOf = Callable[[Pairs], tuple[Source, Gaussian]]
-DisplacementOf = Callable[[Float[Tensor, "r t D"], Source, Layout], Float[Tensor, "r t D"]]
+PriorOf = Callable[[Pairs], tuple[EncoderOutput, Gaussian]]
+DisplacementOf = Callable[[Float[Tensor, "r t D"], EncoderOutput, Layout], Float[Tensor, "r t D"]]
 
 
 @dataclass(frozen=True)
@@ -211,17 +211,17 @@ class FieldTask:
         return Cost(loss.loss, sums | {"cosine": loss.cosine, "tokens": loss.count})
 
     @torch.no_grad()
-    def _prior(self, batch: Pairs) -> tuple[Source, Gaussian]:
+    def _prior(self, batch: Pairs) -> tuple[EncoderOutput, Gaussian]:
         source = self.latent.encode(batch.source)
         return source, self.latent.prior(batch.target.layout, self.latent.prior_stack.project_kv(source))
 
     @torch.no_grad()
-    def _displacement(self, z: Float[Tensor, "r t D"], source: Source, layout: Layout) -> Float[Tensor, "r t D"]:
+    def _displacement(self, z: Float[Tensor, "r t D"], source: EncoderOutput, layout: Layout) -> Float[Tensor, "r t D"]:
         return refine(z, delta_field(self.latent, source, layout), self.displacement.delta_steps) - z
 
     @torch.no_grad()
     def _start(
-        self, prior: Gaussian, source: Source, layout: Layout, own_step: Float[Tensor, ""]
+        self, prior: Gaussian, source: EncoderOutput, layout: Layout, own_step: Float[Tensor, ""]
     ) -> Float[Tensor, "r t D"]:
         rows = len(prior.mean)
         scale = self.displacement.noise * torch.rand(rows, 1, 1, device=prior.mean.device)

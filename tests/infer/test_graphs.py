@@ -28,7 +28,7 @@ from latentmt.infer.translator import Translator
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LENGTH_LIMIT, LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.nn import fast, fused
+from latentmt.nn import cuda_graph, fused
 from latentmt.nn.positions import MAX_POSITIONS
 from latentmt.options import DecodingOptions
 
@@ -274,7 +274,7 @@ def test_an_energy_is_not_compiled(networks: Networks) -> None:
 
 
 if __name__ == "__main__":
-    fast.BACKEND = "aot_eager"  # all of compiling but the writing of kernels
+    cuda_graph.BACKEND = "aot_eager"  # all of compiling but the writing of kernels
     # Tracing is what takes long. One sentence is traced by itself, several are traced once for all numbers of them.
     compare_compiled(
         make_networks(), DecodingOptions("score", 1, lengths=2, rerank="decoder"), [2, 9], before=lambda: None

@@ -415,7 +415,7 @@ def test_a_trace_is_what_happened(translator: Translator, choices: dict[str, Any
         assert trace.best == max(range(options.candidates), key=lambda n, of=trace.candidates: of[n].score)
         for_prior, for_decoder = memory_of(model, ids)
         length = len(trace.steps[0].z)
-        layout = Layout.of_lengths(torch.tensor([length]), length)
+        layout = Layout.from_lengths(torch.tensor([length]), length)
         for step in trace.steps:
             z = torch.tensor([step.z], dtype=torch.float64)
             scores = torch.log_softmax(model.logits(model.decode(z, layout, for_decoder)), -1)[0]

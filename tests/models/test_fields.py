@@ -19,7 +19,7 @@ from torch import Tensor
 
 from latentmt.data.tokens import Layout, Pairs
 from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
-from latentmt.nn.attention import Memory, Source
+from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.objectives import displacement_regression
 
 KINDS = ("score", "energy")
@@ -32,11 +32,11 @@ def field(kind: str, positions: bool = True) -> ScoreNet | EnergyNet:
     return net
 
 
-def encoded(pairs: Pairs) -> Source:
+def encoded(pairs: Pairs) -> EncoderOutput:
     """Stands in for the encoder: a fixed vector for every id and place."""
     table = torch.randn(64, 16, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     tokens = pairs.source
-    return Source(table[tokens.ids] + table[tokens.layout.position], tokens.layout.segment)
+    return EncoderOutput(table[tokens.ids] + table[tokens.layout.position], tokens.layout.segment)
 
 
 def given(net: ScoreNet | EnergyNet, pairs: Pairs, values: list[Tensor]) -> tuple[Tensor, Layout, Memory]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 from latentmt.nn.transformer import DecoderStack, EncoderStack, Readout, StackSize
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -143,7 +143,7 @@ def test_whole_stacks_are_the_same_by_kernels(causal: bool, monkeypatch: pytest.
 def test_a_step_with_a_cache_is_the_same_by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(2)
     decoder = DecoderStack(StackSize(width=32, filter=48, layers=2, heads=2), causal=True).eval()
-    source = Source(torch.randn(2, 5, 32), torch.tensor([[1] * 5, [1] * 3 + [0] * 2]))
+    source = EncoderOutput(torch.randn(2, 5, 32), torch.tensor([[1] * 5, [1] * 3 + [0] * 2]))
     x, seen = torch.randn(2, 3, 32), torch.eye(3, dtype=torch.bool).repeat(2, 1, 2)
     seen[:, :, 3:] = False
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from latentmt.nn import positions as positions_module
-from latentmt.nn.attention import Source, attention_bias
+from latentmt.nn.attention import EncoderOutput, attention_bias
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
 
@@ -14,7 +14,7 @@ SIZE = StackSize(width=8, filter=16, layers=3, heads=2)
 SEGMENT = torch.tensor([[1, 1, 2, 2, 0], [1, 1, 1, 0, 0]])
 
 
-def source() -> Source:
+def source() -> EncoderOutput:
     torch.manual_seed(1)
     return EncoderStack(SIZE)(torch.randn(2, 5, 8), SEGMENT)
 
@@ -27,7 +27,7 @@ def test_a_segment_is_blind_to_the_others(causal: bool) -> None:
     changed, states = x.clone(), memory_of.states.clone()
     changed[0, 2:] = 3.0
     states[0, 2:] = -3.0
-    after = stack(changed, SEGMENT, stack.project_kv(Source(states, SEGMENT)))
+    after = stack(changed, SEGMENT, stack.project_kv(EncoderOutput(states, SEGMENT)))
     torch.testing.assert_close(after[0, :2], before[0, :2])
     assert not torch.allclose(after[0, 2:4], before[0, 2:4])
 
@@ -109,5 +109,5 @@ def test_log_prob_does_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) 
     states, ids = torch.randn(3, 5, 8), torch.randint(11, (3, 5))
     expected = embedding.logits(states).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
     for chunk in (4, 100):
-        monkeypatch.setattr(positions_module, "SCORED", chunk)
+        monkeypatch.setattr(positions_module, "LOGITS_CHUNK", chunk)
         torch.testing.assert_close(embedding.log_prob(states, ids), expected)

@@ -27,7 +27,7 @@ from latentmt.data.tokens import Pairs
 from latentmt.models.fields import FieldConfig, make_field
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.nn import fast
+from latentmt.nn import cuda_graph
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import TrainStep
 from latentmt.train.tasks import (
@@ -128,7 +128,7 @@ def compare(name: str, bf16: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    fast.BACKEND = "aot_eager"
+    cuda_graph.BACKEND = "aot_eager"
     cases = json.loads(sys.argv[1])
     print(json.dumps({f"{name}-{kind}": compare(name, kind == "bf16") for name, kind in cases}))
 

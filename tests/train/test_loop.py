@@ -22,10 +22,10 @@ from latentmt.data.tokens import Pairs
 from latentmt.errors import UserError
 from latentmt.pipeline import STAGES, train_stage
 from latentmt.recipe import load_recipe
-from latentmt.train.halt import Halt, halting
 from latentmt.train.loop import CALIBRATION, TrainConfig, Trainer, run_identity
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import TrainStep
+from latentmt.train.stop import StopRequest, stop_on_signal
 from latentmt.train.tasks import Controls, Cost, TeacherTask
 
 Weights = dict[str, torch.Tensor]
@@ -57,7 +57,7 @@ def trained(
         work,
         stage,  # type: ignore[arg-type]
         ranks=Ranks(),
-        halt=Halt(max_minutes),
+        stop=StopRequest(max_minutes),
         budget_minutes=budget_minutes,
         start=str(start) if start else None,
         replace=replace,
@@ -252,7 +252,7 @@ def test_a_step_whose_gradient_is_not_finite_is_skipped_and_counted(
 def test_posterior_collapse_is_a_warning(
     work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("latentmt.train.report.KL_FLOOR", 1e6)
+    monkeypatch.setattr("latentmt.train.metrics.KL_FLOOR", 1e6)
     trained(work, "latent")
     assert "WARNING: posterior collapse" in capfd.readouterr().err
 
@@ -348,10 +348,10 @@ def test_a_signal_saves_and_the_exit_code_names_it(work: Path, number: int, code
 
 
 def test_outside_of_training_a_signal_ends_the_process_at_once() -> None:
-    with halting() as halt:
-        with halt.graceful():
+    with stop_on_signal() as stop:
+        with stop.graceful():
             signal.raise_signal(signal.SIGTERM)
-            assert halt.wanted()
+            assert stop.requested()
             with pytest.raises(SystemExit, match="130"):  # a second one, by hand
                 signal.raise_signal(signal.SIGINT)
         for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):

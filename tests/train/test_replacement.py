@@ -20,9 +20,9 @@ from latentmt.pipeline import distill_corpus, prepare_corpus, run, train_stage
 from latentmt.recipe import load_recipe
 from latentmt.replacement import ARTEFACTS, WorkFolder, differences, read_record
 from latentmt.train.checkpoint import CHECKPOINT, Progress, save_checkpoint
-from latentmt.train.halt import Halt
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import TrainStep
+from latentmt.train.stop import StopRequest
 
 OTHER_RATE = "latent.train.learning_rate=1e-3"
 
@@ -41,7 +41,7 @@ def work(finished: Path, tmp_path: Path) -> Path:
 
 
 def run_again(work: Path, *overrides: str, replace: bool = False) -> bool:
-    return run(load_recipe(work, overrides), work, work, ranks=Ranks(), halt=Halt(), replace=replace)
+    return run(load_recipe(work, overrides), work, work, ranks=Ranks(), stop=StopRequest(), replace=replace)
 
 
 def identities(folder: Path) -> dict[str, str | None]:
@@ -86,7 +86,7 @@ def test_each_command_refuses(work: Path) -> None:
     with pytest.raises(UserError, match=r"data\.row_width 64 → 65"):
         prepare_corpus(recipe, work, work)
     with pytest.raises(UserError, match=r"latent\.train\.seed 1 → 2"):
-        train_stage(recipe, work, "latent", ranks=Ranks(), halt=Halt())
+        train_stage(recipe, work, "latent", ranks=Ranks(), stop=StopRequest())
     with pytest.raises(UserError, match=r"distill\.bf16 true → false"):
         distill_corpus(load_recipe(work, ["distill.bf16=false"]), work, Ranks())
     (work / "train.de").write_text((work / "train.de").read_text() + "\n")
@@ -232,8 +232,8 @@ def test_the_old_run_is_kept_until_the_new_one_is_complete(
     assert identities(replaced) == {artefact: before[artefact] for artefact in ("latent", "score", "energy")}
     assert identities(work) == {artefact: before[artefact] for artefact in ("corpus", "teacher", "distilled")}
     recipe = load_recipe(work, [OTHER_RATE])
-    train_stage(recipe, work, "latent", ranks=Ranks(), halt=Halt())  # it goes on without being told again
-    train_stage(recipe, work, "score", ranks=Ranks(), halt=Halt())
+    train_stage(recipe, work, "latent", ranks=Ranks(), stop=StopRequest())  # it goes on without being told again
+    train_stage(recipe, work, "score", ranks=Ranks(), stop=StopRequest())
     assert Translator.load(replaced).translate("Ja.") is not None  # still whole: fields are with their latent model
     assert run_again(work, OTHER_RATE, replace=True)
     assert not (work / "replaced").exists()
@@ -263,7 +263,7 @@ def test_the_old_settings_restore_the_old_run(
 
 def test_two_replacements_in_a_row_lose_no_run(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = identities(work)
-    train_stage(load_recipe(work, [OTHER_RATE]), work, "latent", ranks=Ranks(), halt=Halt(), replace=True)
+    train_stage(load_recipe(work, [OTHER_RATE]), work, "latent", ranks=Ranks(), stop=StopRequest(), replace=True)
     second = identities(work)
     with monkeypatch.context() as patch:
         die_at_first_step(patch)
@@ -317,17 +317,17 @@ def test_a_stop_requested_in_the_very_last_step_leaves_the_run_finished(
 ) -> None:
     for artefact in ("score", "energy", "training/score"):
         shutil.rmtree(work / artefact)
-    recipe, halt, step = load_recipe(work, ["energy=null"]), Halt(), TrainStep.run
+    recipe, stop, step = load_recipe(work, ["energy=null"]), StopRequest(), TrainStep.run
     left = iter(range(recipe.score.train.steps - 1))  # type: ignore[union-attr]
 
     def asked_in_the_last(*arguments: object) -> None:
         if next(left, None) is None:
-            halt.signal = signal.SIGTERM
+            stop.signal = signal.SIGTERM
         step(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(TrainStep, "run", asked_in_the_last)
-    assert run(recipe, work, work, ranks=Ranks(), halt=halt)
-    assert halt.signal
+    assert run(recipe, work, work, ranks=Ranks(), stop=stop)
+    assert stop.signal
 
 
 def test_on_the_command_line(work: Path) -> None:

@@ -22,7 +22,7 @@ from latentmt.data.tokens import Layout, Pairs, Tokens
 from latentmt.models.fields import EnergyNet, FieldConfig, ScoreNet, make_field
 from latentmt.models.latent import LENGTH_LIMIT, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 from latentmt.train.tasks import DisplacementConfig, ElboConfig, FieldTask, LatentTask, Task, TeacherTask
 
 SMOOTHING = 0.2
@@ -89,7 +89,7 @@ def teacher_by_hand(teacher: Teacher, pair: Pairs, out: ByHand) -> None:
     target = pair.target.ids[0].tolist()
     for place, label in enumerate(target):
         before = [BOS, *target[:place]]  # what comes later does not exist
-        layout = Layout.of_lengths(torch.tensor([len(before)]), len(before))
+        layout = Layout.from_lengths(torch.tensor([len(before)]), len(before))
         x = teacher.embedding(torch.tensor([before]), layout.position)
         logits = teacher.decoder_stack(x, layout.segment, memory)[0, -1] @ teacher.embedding.weight.T
         cost, nll = smoothed(logits, label)
@@ -172,7 +172,7 @@ def test_the_budget_falls_along_a_run(latent: LatentModel) -> None:
 # A field: ‖g‖² − 2 g·d, where d is how far k steps of delta inference go.
 
 
-def direction(net: ScoreNet | EnergyNet, z: Tensor, source: Source, layout: Layout) -> Tensor:
+def direction(net: ScoreNet | EnergyNet, z: Tensor, source: EncoderOutput, layout: Layout) -> Tensor:
     """g at z: what the score network says, or the energy's steepest descent."""
     memory = net.stack.project_kv(source)
     if isinstance(net, ScoreNet):
@@ -184,7 +184,7 @@ def direction(net: ScoreNet | EnergyNet, z: Tensor, source: Source, layout: Layo
 
 
 @torch.no_grad()
-def displacement(model: LatentModel, z: Tensor, source: Source, layout: Layout, steps: int) -> Tensor:
+def displacement(model: LatentModel, z: Tensor, source: EncoderOutput, layout: Layout, steps: int) -> Tensor:
     """ŷ = argmax p(y|z,x), then the mean of q(z|ŷ,x), again and again; and from z to there."""
     end = z
     for _ in range(steps):

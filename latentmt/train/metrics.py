@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.files import make_folder, write_atomically
 
 KL_FLOOR = 0.05
@@ -21,7 +21,7 @@ REPEATS_CEILING = 0.10
 """The share of tokens that repeat the previous one. Above it, an increase is a warning."""
 
 
-class Reporter:
+class MetricsLogger:
     """Logs metrics and warns. Only rank 0 has one."""
 
     def __init__(self, folder: Path, name: str, step: int) -> None:
@@ -36,25 +36,25 @@ class Reporter:
         """The metrics of the latest steps."""
         self._record("train", step, metrics)
         shown = "  ".join(f"{name} {_short(name, value)}" for name, value in metrics.items())
-        say(f"{self._name} {step:>6,}/{total:,}  {shown}")
+        info(f"{self._name} {step:>6,}/{total:,}  {shown}")
         if not math.isfinite(metrics["loss"]):
-            say(f"WARNING: the loss of {self._name} is not finite at step {step:,}")
+            info(f"WARNING: the loss of {self._name} is not finite at step {step:,}")
         if metrics.get("skipped"):
-            say(f"WARNING: {metrics['skipped']:.0f} steps of {self._name} skipped: their gradient was not finite")
+            info(f"WARNING: {metrics['skipped']:.0f} steps of {self._name} skipped: their gradient was not finite")
         if metrics.get("kl", math.inf) < KL_FLOOR:
-            say(f"WARNING: posterior collapse: raw KL {metrics['kl']:.3f} nats a token; raise the budget or its floor")
+            info(f"WARNING: posterior collapse: raw KL {metrics['kl']:.3f} nats a token; raise the budget or its floor")
 
     def validation(self, step: int, metrics: Mapping[str, float], samples: str) -> None:
         """The metrics of the development set, and some of its translations."""
         self._record("dev", step, metrics)
-        say(f"{self._name} {step:>6,} dev  " + "  ".join(f"{name} {_short(name, v)}" for name, v in metrics.items()))
+        info(f"{self._name} {step:>6,} dev  " + "  ".join(f"{name} {_short(name, v)}" for name, v in metrics.items()))
         if samples:
-            say(samples)
+            info(samples)
         if not math.isfinite(metrics["loss"]):
-            say(f"WARNING: the development loss of {self._name} is not finite at step {step:,}")
+            info(f"WARNING: the development loss of {self._name} is not finite at step {step:,}")
         repeats = metrics.get("repeats", 0.0)
         if repeats > max(REPEATS_CEILING, self._repeats):
-            say(f"WARNING: {repeats:.1%} of the tokens repeat the previous one, more than at the last validation")
+            info(f"WARNING: {repeats:.1%} of the tokens repeat the previous one, more than at the last validation")
         self._repeats = repeats
 
     def close(self) -> None:

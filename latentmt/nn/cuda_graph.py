@@ -28,18 +28,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def compiled(function: Callable[P, T], shapes_vary: bool = False) -> Callable[P, T]:
+def compiled(function: Callable[P, T], dynamic: bool = False) -> Callable[P, T]:
     """The function compiled as one graph, for the shapes of its first call or for varying shapes."""
     import torch._dynamo.config
 
     # Closures of the same source code count as one function in torch's limit.
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MAX_RECOMPILES)
-    compiled: Callable[P, T] = torch.compile(function, fullgraph=True, dynamic=shapes_vary, backend=BACKEND)
+    compiled: Callable[P, T] = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=BACKEND)
     return compiled
 
 
 @dataclass(frozen=True)
-class Recording(Generic[T]):
+class CapturedGraph(Generic[T]):
     """A captured CUDA graph."""
 
     replay: Callable[[], None]
@@ -48,9 +48,9 @@ class Recording(Generic[T]):
     """The return value of the captured function: tensors that every replay overwrites."""
 
 
-def record(
+def capture(
     work: Callable[[], T], device: torch.device, undo: Callable[[], object] = lambda: None, pool: Any = None
-) -> Recording[T]:
+) -> CapturedGraph[T]:
     """Capture a function as a CUDA graph. Its input tensors must stay allocated.
 
     The function is called a few times to warm up, then `undo` is called, then the graph is captured, which computes
@@ -70,7 +70,7 @@ def record(
         # Another thread may pin memory meanwhile, which must not abort the capture.
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             result = work()
-    return Recording(graph.replay, result)
+    return CapturedGraph(graph.replay, result)
 
 
 @lru_cache

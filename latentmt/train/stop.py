@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Halt:
+class StopRequest:
     """Whether a stop is requested: the deadline has passed, or a signal has arrived."""
 
     def __init__(self, minutes: float | None = None) -> None:
@@ -18,7 +18,7 @@ class Halt:
         self.signal: int | None = None
         """The signal that requested the stop, if any."""
 
-    def wanted(self) -> bool:
+    def requested(self) -> bool:
         return self.signal is not None or (self._deadline is not None and time.monotonic() > self._deadline)
 
     @contextmanager
@@ -30,7 +30,7 @@ class Halt:
         finally:
             self._graceful = False
 
-    def ask(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal. A second Ctrl-C ends the process at once."""
         if not self._graceful or (self.signal is not None and number == signal.SIGINT):
             raise SystemExit(128 + number)  # the exit code that a shell gives to a process ended by a signal
@@ -38,12 +38,12 @@ class Halt:
 
 
 @contextmanager
-def halting(minutes: float | None = None) -> Iterator[Halt]:
+def stop_on_signal(minutes: float | None = None) -> Iterator[StopRequest]:
     """Request a stop after some minutes, on SIGTERM or on Ctrl-C."""
-    halt = Halt(minutes)
-    before = {number: signal.signal(number, halt.ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    stop = StopRequest(minutes)
+    before = {number: signal.signal(number, stop.handle) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield halt
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

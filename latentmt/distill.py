@@ -230,12 +230,12 @@ class _Shards:
 def _translate(search: _Search, shards: _Shards, todo: list[int], show_progress: bool) -> int:
     """Translate the missing shards. Returns the number of sentences translated."""
     total = sum(shards.size(number) for number in todo)
-    counting = ProgressBar("distilling", "sentences", total) if show_progress else None
-    with counting or contextlib.nullcontext():
+    progress = ProgressBar("distilling", "sentences", total) if show_progress else None
+    with progress or contextlib.nullcontext():
         for number in todo:
             shards.write(number, search(shards.plan[number]))
-            if counting:
-                counting.advance(shards.size(number))
+            if progress:
+                progress.advance(shards.size(number))
     return total
 
 

@@ -123,17 +123,17 @@ def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokeniz
 
 def _deciding(config: DataConfig) -> dict[str, Any]:
     """The settings that affect the corpus. Unused keys are left out, so fingerprints older than a key stay valid."""
-    tree = to_dict(config)
+    settings = to_dict(config)
     if not config.resample.copies:
-        del tree["resample"]
+        del settings["resample"]
     if not config.tokenizer.placeholders:
-        del tree["placeholders"], tree["tokenizer"]["placeholders"]
+        del settings["placeholders"], settings["tokenizer"]["placeholders"]
     if not config.monolingual:
-        del tree["monolingual"]
-    for text in [*tree["train"], tree["dev"], tree["test"]]:
+        del settings["monolingual"]
+    for text in [*settings["train"], settings["dev"], settings["test"]]:
         if text and text["repeat"] == 1:
             del text["repeat"]
-    return tree
+    return settings
 
 
 def _learn_tokenizer(config: DataConfig, folder: Path) -> Tokenizer:
@@ -193,8 +193,8 @@ def _write_monolingual(config: DataConfig, folder: Path, tokenizer: Tokenizer, w
         for chunk in _chunks(Pair(line, line) if isinstance(line, str) else line for line in lines):
             counts.read += len(chunk)
             pairs = _valid_pairs(chunk, config, counts)
-            written = [normalise(pair.source, config.source) for pair in pairs]
-            kept = cleaner.keep_text([Pair(text, text) for text in written], counts)
+            normalised = [normalise(pair.source, config.source) for pair in pairs]
+            kept = cleaner.keep_text([Pair(text, text) for text in normalised], counts)
             source = tokenizer.encode([mask(pair).source for pair in kept], os.cpu_count() or 1)
             lengths = np.array([len(ids) for ids in source], dtype=np.int64)
             keep = np.flatnonzero(keep_lengths(lengths, lengths, config.clean, counts))

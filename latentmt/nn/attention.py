@@ -192,9 +192,9 @@ class CrossAttention(nn.Module):
     ) -> Float[Tensor, "r t d"]:
         """x + attention(norm(x), source)."""
         key, value = keys_values.unbind()
-        projected = linear(self.query, x, norm=norm).view(len(key), -1, x.shape[2])
-        (query,) = split_heads(projected, 1, self.heads).unbind()
-        return linear(self.out, attend(query, key, value, bias).view_as(x), dropout=dropout, residual=x)
+        return linear(
+            self.out, attend(self._query(x, norm, len(key)), key, value, bias).view_as(x), dropout=dropout, residual=x
+        )
 
     def attention_weights(
         self,
@@ -205,7 +205,11 @@ class CrossAttention(nn.Module):
     ) -> Float[Tensor, "b h _ s"]:
         """The attention weights of `forward`."""
         key = keys_values[0]
-        projected = linear(self.query, x, norm=norm).view(len(key), -1, x.shape[2])
-        (query,) = split_heads(projected, 1, self.heads).unbind()
-        weights: Tensor = (query @ key.transpose(2, 3) * key.shape[3] ** -0.5 + bias).softmax(3)
+        scores = self._query(x, norm, len(key)) @ key.transpose(2, 3) * key.shape[3] ** -0.5
+        weights: Tensor = (scores + bias).softmax(3)
         return weights
+
+    def _query(self, x: Float[Tensor, "r t d"], norm: nn.LayerNorm, rows: int) -> Float[Tensor, "{rows} h _ e"]:
+        """The queries of x, with consecutive rows joined to `rows` rows."""
+        projected = linear(self.query, x, norm=norm).view(rows, -1, x.shape[2])
+        return split_heads(projected, 1, self.heads)[0]

@@ -101,7 +101,7 @@ class Validation:
 
 
 Validate = Callable[[], Validation]
-"""Called on the first rank only, with the EMA weights in the network."""
+"""Called on rank 0 only, with the EMA weights in the network."""
 
 
 class Trainer:
@@ -181,7 +181,7 @@ class Trainer:
 
     def _train(self, stop: StopRequest) -> None:
         """Train from the current step."""
-        reporter = MetricsLogger(self.folder, self.name, self.progress.step) if self.ranks.is_main else None
+        logger = MetricsLogger(self.folder, self.name, self.progress.step) if self.ranks.is_main else None
         batches = self._batches(self.progress.cursor)
         stream = iter(batches)
         self.clock = time.monotonic()
@@ -190,9 +190,9 @@ class Trainer:
                 self._step(next(stream), batches.cursor)
                 step, last = self.progress.step, self.progress.step == self.progress.total
                 if step % self.config.report_every == 0 or last:
-                    self._report(reporter)
+                    self._report(logger)
                 if step % self.config.validate_every == 0 or last:
-                    self._validate(reporter)
+                    self._validate(logger)
                 # All ranks must stop at the same step. Agreeing on it waits for the GPU, so it is not done each time.
                 if (self.ranks.world_size == 1 or step % 10 == 0) and self.ranks.any(stop.requested()):
                     break
@@ -201,8 +201,8 @@ class Trainer:
             self._save()
         finally:
             stream.close()  # type: ignore[attr-defined] # a generator; this ends its thread
-            if reporter:
-                reporter.close()
+            if logger:
+                logger.close()
 
     def _result(self) -> TrainResult:
         finished = self.progress.step >= self.progress.total
@@ -251,10 +251,10 @@ class Trainer:
             skipped=self.progress.skipped + int(sums.get("skipped", 0) / self.ranks.world_size),
         )
 
-    def _report(self, reporter: MetricsLogger | None) -> None:
+    def _report(self, logger: MetricsLogger | None) -> None:
         self._collect()
         sums, self.window = self.window, {}
-        if reporter:
+        if logger:
             metrics = self._metrics(sums) | {
                 "norm": sums["norm"] / sums["steps"],
                 "learning_rate": float(self.train_step.controls["learning_rate"]),
@@ -262,19 +262,16 @@ class Trainer:
             }
             if sums["skipped"]:
                 metrics["skipped"] = sums["skipped"] / self.ranks.world_size
-            reporter.progress(self.progress.step, self.progress.total, metrics)
+            logger.progress(self.progress.step, self.progress.total, metrics)
 
-    def _validate(self, reporter: MetricsLogger | None) -> None:
+    def _validate(self, logger: MetricsLogger | None) -> None:
         self._collect()
         with self.train_step.ema_weights():
             metrics = self._dev_cost()
-            if self.ranks.is_main and self.validate:
-                validation = self.validate()
-                metrics |= validation.metrics
-                if reporter:
-                    reporter.validation(self.progress.step, metrics, validation.samples)
-            elif reporter:
-                reporter.validation(self.progress.step, metrics, "")
+            result = self.validate() if self.ranks.is_main and self.validate else Validation({})
+        metrics |= result.metrics
+        if logger:
+            logger.validation(self.progress.step, metrics, result.samples)
         self.metrics = metrics
         self.ranks.barrier()
         self.clock = time.monotonic()  # validation does not count as training time

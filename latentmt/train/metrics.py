@@ -26,15 +26,15 @@ class MetricsLogger:
 
     def __init__(self, folder: Path, name: str, step: int) -> None:
         self._name, self._path = name, make_folder(folder) / "log.jsonl"
-        kept = [line for line in _lines(self._path) if _step(line) <= step]
-        write_atomically(self._path, "".join(kept))
-        self._board = _tensorboard(folder / "tensorboard", step)
-        repeats = [_entry(line)["repeats"] for line in kept if "repeats" in line]
+        lines = [line for line in _lines(self._path) if _step(line) <= step]
+        write_atomically(self._path, "".join(lines))
+        self._tensorboard = _summary_writer(folder / "tensorboard", step)
+        repeats = [_entry(line)["repeats"] for line in lines if "repeats" in line]
         self._repeats = repeats[-1] if repeats else math.inf
 
     def progress(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         """The metrics of the latest steps."""
-        self._record("train", step, metrics)
+        self._write("train", step, metrics)
         shown = "  ".join(f"{name} {_short(name, value)}" for name, value in metrics.items())
         info(f"{self._name} {step:>6,}/{total:,}  {shown}")
         if not math.isfinite(metrics["loss"]):
@@ -46,7 +46,7 @@ class MetricsLogger:
 
     def validation(self, step: int, metrics: Mapping[str, float], samples: str) -> None:
         """The metrics of the development set, and some of its translations."""
-        self._record("dev", step, metrics)
+        self._write("dev", step, metrics)
         info(f"{self._name} {step:>6,} dev  " + "  ".join(f"{name} {_short(name, v)}" for name, v in metrics.items()))
         if samples:
             info(samples)
@@ -58,15 +58,15 @@ class MetricsLogger:
         self._repeats = repeats
 
     def close(self) -> None:
-        if self._board:
-            self._board.close()
+        if self._tensorboard:
+            self._tensorboard.close()
 
-    def _record(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
+    def _write(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, "step": step, **metrics}) + "\n")
-        if self._board:
+        if self._tensorboard:
             for name, value in metrics.items():
-                self._board.add_scalar(f"{kind}/{name}", value, step)
+                self._tensorboard.add_scalar(f"{kind}/{name}", value, step)
 
 
 def _lines(path: Path) -> list[str]:
@@ -92,7 +92,7 @@ def _short(name: str, value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" if name == "learning_rate" else f"{value:.3f}"
 
 
-def _tensorboard(folder: Path, step: int) -> Any:
+def _summary_writer(folder: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:  # optional: the extra `train` installs it; the log has the same numbers

@@ -16,7 +16,7 @@ from latentmt.distill import DistillConfig
 from latentmt.models.fields import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
-from latentmt.train.loop import TrainConfig
+from latentmt.train.config import TrainConfig
 from latentmt.train.tasks import DisplacementConfig, ElboConfig
 
 Smoothing = Annotated[float, Field(ge=0, lt=1)]

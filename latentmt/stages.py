@@ -25,7 +25,8 @@ from latentmt.models.presets import resolved
 from latentmt.models.teacher import Teacher
 from latentmt.options import DecodingOptions
 from latentmt.recipe import FieldStage, LatentStage, Recipe, TeacherStage
-from latentmt.train.loop import TrainConfig, Validation, identity_settings, run_identity
+from latentmt.train.config import TrainConfig, identity_settings, run_identity
+from latentmt.train.loop import Validation
 from latentmt.train.ranks import Ranks
 from latentmt.train.tasks import FieldTask, LatentTask, Task, TeacherTask
 

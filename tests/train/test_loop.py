@@ -22,7 +22,8 @@ from latentmt.data.tokens import Pairs
 from latentmt.errors import UserError
 from latentmt.pipeline import STAGES, train_stage
 from latentmt.recipe import load_recipe
-from latentmt.train.loop import CALIBRATION, TrainConfig, Trainer, run_identity
+from latentmt.train.config import TrainConfig, run_identity
+from latentmt.train.loop import CALIBRATION, Trainer
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import TrainStep
 from latentmt.train.stop import StopRequest, stop_on_signal

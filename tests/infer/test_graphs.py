@@ -243,7 +243,7 @@ def test_what_is_scored_in_several_goes_is_not_compiled(networks: Networks, monk
         return run
 
     monkeypatch.setattr(graphs, "compiled", noting)
-    monkeypatch.setattr(graphs, "SCORED", 64)
+    monkeypatch.setattr(graphs, "LOGITS_CHUNK", 64)
     engine, plain = Engine(networks, graphed=True), Engine(networks, graphed=False)
     engine.compile(DecodingOptions("score", 1))
     for count in (1, 2, 3, 4, 9):
@@ -280,5 +280,5 @@ if __name__ == "__main__":
         make_networks(), DecodingOptions("score", 1, lengths=2, rerank="decoder"), [2, 9], before=lambda: None
     )
     compare_compiled(make_networks(), DecodingOptions("teacher", beam=2), [1, 2], before=lambda: None)
-    by_kernels = partial(fused._ABLE.__setitem__, ("cpu", None), True)
+    by_kernels = partial(fused._CAPABLE.__setitem__, ("cpu", None), True)
     compare_compiled(make_networks(torch.float32), DecodingOptions("score", 1), [1], before=by_kernels)

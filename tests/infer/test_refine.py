@@ -230,6 +230,6 @@ def test_argmax_in_chunks_is_the_argmax(model: LatentModel, monkeypatch: pytest.
     states = torch.randn(3, 7, 16, dtype=torch.float64)
     expected = model.logits(states).argmax(-1)
     for chunk in (1, 4, 21, 100):
-        monkeypatch.setattr(positions, "SCORED", chunk)
+        monkeypatch.setattr(positions, "LOGITS_CHUNK", chunk)
         assert torch.equal(model.embedding.best(states), expected)
     assert torch.equal(model.best(states), expected)

@@ -79,7 +79,7 @@ def test_an_integer_is_a_number_too(tmp_path: Path) -> None:
         ("", "file.yaml: expected keys and values, found nothing"),
     ],
 )
-def test_a_mistake_is_one_line_naming_key_and_file(tmp_path: Path, text: str, expected: str) -> None:
+def test_an_error_is_one_line_with_key_and_file(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in complaint(tmp_path, text)
 
 
@@ -91,7 +91,7 @@ def test_overrides(tmp_path: Path) -> None:
     assert "name is a value, not a section" in complaint(tmp_path, "name: x", "name.size=3")
 
 
-def test_an_override_leaves_aliases_alone(tmp_path: Path) -> None:
+def test_an_override_does_not_change_a_shared_yaml_anchor(tmp_path: Path) -> None:
     got = loaded(tmp_path, "{name: x, several: [&same {size: 2}], inner: *same}", "inner.size=7")
     assert (got.inner.size, got.several[0].size) == (7, 2)
 
@@ -114,14 +114,14 @@ def test_missing_and_undecodable_files(tmp_path: Path) -> None:
         ("teacher.model.heads=7", "d_model 256 is not even and a multiple of heads 7"),
     ],
 )
-def test_settings_that_do_not_fit_are_one_line(override: str, message: str) -> None:
+def test_inconsistent_settings_are_an_error_of_one_line(override: str, message: str) -> None:
     with pytest.raises(UserError) as error:
         load_recipe(Path(__file__).parent.parent / "recipes" / "ted_deen", [override])
     assert message in str(error.value)
     assert len(str(error.value)) < 200
 
 
-def test_what_is_written_reads_back_equal(tmp_path: Path) -> None:
+def test_written_yaml_is_read_back_equal(tmp_path: Path) -> None:
     config = Outer(name="ä", inner=Inner(rate=1e-9, path=Path("a")), several=(Inner(size=9),))
     assert from_dict(to_dict(config), Outer, "") == config
     assert loaded(tmp_path, to_yaml(config)) == config
@@ -214,7 +214,7 @@ def test_every_recipe_is_valid(path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("path", sorted(set(RECIPES[0].parent.parent.glob("*/*.yaml")) - set(RECIPES)), ids=str)
-def test_what_lies_beside_a_recipe_is_one_too(path: Path) -> None:
+def test_every_other_yaml_file_beside_a_recipe_is_a_recipe(path: Path) -> None:
     assert isinstance(load_recipe(path), Recipe)
 
 

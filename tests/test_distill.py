@@ -101,7 +101,7 @@ def sentences(corpus: Corpus, name: str = "train") -> list[tuple[list[int], list
     return [(split.source[i].tolist(), split.target[i].tolist()) for i in range(len(split))]
 
 
-def test_targets_are_the_teachers_pair_by_pair(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
+def test_targets_are_the_teachers_translations(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
     distilled, facts = run(teacher, corpus, tmp_path)
     assert teacher.training  # the caller's teacher is left alone
     distilled.verify()
@@ -146,7 +146,7 @@ def test_the_rest_of_the_corpus_is_copied(teacher: Teacher, corpus: Corpus, fake
     assert sentences(distilled) == [(source, [*source[-2::-1], EOS]) for source, _ in sentences(corpus)]
 
 
-def test_a_killed_run_goes_on_where_it_was(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_a_killed_run_resumes(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
     whole, _ = run(teacher, corpus, tmp_path / "whole")
     batches, fake.batches = fake.batches, 0
     assert batches > 8
@@ -189,7 +189,7 @@ def test_damaged_and_foreign_shards_are_written_again(
     assert sentences(other) == [(source, source) for source, _ in sentences(corpus)]
 
 
-def test_nothing_changed_nothing_done(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_an_unchanged_corpus_is_not_written_again(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
     first, facts = run(teacher, corpus, tmp_path)
     batches, fake.batches = fake.batches, 0
     (tmp_path / "parts").mkdir()  # as if killed after the commit
@@ -212,7 +212,7 @@ def test_nothing_changed_nothing_done(teacher: Teacher, corpus: Corpus, fake: Fa
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_several_ranks_make_what_one_makes(
+def test_several_ranks_give_the_result_of_one(
     teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path, world_size: int
 ) -> None:
     one, _ = run(teacher, corpus, tmp_path / "one")
@@ -234,7 +234,7 @@ def test_several_ranks_make_what_one_makes(
     assert sum(facts.translated for _, facts in results.values()) == one.manifest.splits["train"].pairs
 
 
-def test_another_number_of_ranks_may_go_on(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_another_number_of_ranks_can_resume(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
     one, _ = run(teacher, corpus, tmp_path / "one")
     batches, fake.batches = fake.batches, 0
 
@@ -350,7 +350,7 @@ def test_unusable_translations_are_replaced_and_counted(
     assert {config.max_length for config in fake.configs} == {ROW_WIDTH}  # no runaway is searched for
 
 
-def test_a_teacher_that_never_ends_is_replaced_throughout(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
+def test_a_teacher_without_eos_is_replaced_by_references(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
     endless = Teacher(TeacherConfig(preset="tiny", d_model=16, d_filter=32), corpus.tokenizer.size)
     with torch.no_grad():
         endless.embedding.weight[EOS] *= 0.0
@@ -360,7 +360,7 @@ def test_a_teacher_that_never_ends_is_replaced_throughout(teacher: Teacher, corp
     assert sentences(distilled) == sentences(corpus)
 
 
-def test_what_cannot_be_is_refused(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="a folder of its own"):
         run(teacher, corpus, corpus.folder)
     stranger = Teacher(TeacherConfig(preset="tiny", d_model=16, d_filter=32), 17)

@@ -1,4 +1,4 @@
-"""The whole road, from text to measured translations, as a person would walk it; small, but nothing left out."""
+"""End to end: from text to evaluated translations on the command line, with small models."""
 
 import json
 import subprocess

@@ -82,7 +82,7 @@ def test_each_epoch_has_every_pair_once_over_all_ranks(pairs, rows: int, world_s
 
 @FEW
 @given(pairs=SPLITS, rows=st.integers(1, 3), world_size=st.integers(1, 3))
-def test_the_ranks_together_see_the_batch_of_one(pairs, rows: int, world_size: int) -> None:
+def test_all_ranks_together_see_the_batch_of_a_single_rank(pairs, rows: int, world_size: int) -> None:
     count = epoch_length(pairs, rows, world_size)
     alone = taken(batches_of(pairs, rows * world_size), count)
     by_rank = [taken(batches_of(pairs, rows, rank=rank, world_size=world_size), count) for rank in range(world_size)]
@@ -139,7 +139,7 @@ def test_prefetched_batches_are_not_consumed() -> None:
     assert batches.cursor == Cursor(0, 2)
 
 
-def test_an_error_while_making_batches_reaches_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_making_batches_reaches_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> Pairs:
         raise OSError("the disk has gone")
 
@@ -149,7 +149,7 @@ def test_an_error_while_making_batches_reaches_the_reader(monkeypatch: pytest.Mo
 
 
 @given(lengths=st.lists(st.integers(1, 50), min_size=1, max_size=100), budget=st.integers(1, 400))
-def test_padded_batches_hold_every_sentence_once_within_the_budget(lengths: list[int], budget: int) -> None:
+def test_padded_batches_hold_every_sentence_once_within_max_tokens(lengths: list[int], budget: int) -> None:
     array = np.array(lengths)
     groups = list(padded_batches(array, budget))
     assert sorted(np.concatenate(groups).tolist()) == list(range(len(lengths)))

@@ -39,7 +39,7 @@ def test_duplicates_are_found_over_any_chunks(chunks: list[list[int]]) -> None:
     assert counts.dropped["duplicate"] == len(flat) - len(set(flat))
 
 
-def test_a_pair_is_more_than_its_text_end_to_end() -> None:
+def test_duplicates_are_compared_side_by_side() -> None:
     pairs = [Pair("ab", "c"), Pair("a", "bc")]
     assert Cleaner(CleanConfig()).keep_text(pairs, CleanCounts()) == pairs
 
@@ -57,7 +57,7 @@ def test_lengths_and_ratio() -> None:
     assert counts.dropped == Counter({"too many tokens": 1, "length ratio": 2})
 
 
-def test_language_identification_drops_swapped_sides_and_spares_short_ones() -> None:
+def test_language_identification_drops_swapped_sides_but_not_short_ones() -> None:
     german = "Ich habe gestern ein neues Fahrrad gekauft, weil mein altes kaputt war."
     english = "I bought a new bicycle yesterday because my old one was broken."
     pairs = [Pair(german, english), Pair(english, german), Pair("Danke!", "Thanks!"), Pair(german, german)]

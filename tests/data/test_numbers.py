@@ -1,4 +1,4 @@
-"""The number words against hand-checked spellings and parsers; the task against what it promises."""
+"""The number words against hand-checked spellings and parsers, and the properties of the generated corpus."""
 
 from __future__ import annotations
 

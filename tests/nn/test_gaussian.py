@@ -32,7 +32,7 @@ def test_samples_are_reparameterised() -> None:
     torch.testing.assert_close(std.grad, noise.sum(0))
 
 
-def test_heads_output_is_read_in_fp32_with_a_floor() -> None:
+def test_network_output_is_read_in_fp32_with_a_floor() -> None:
     output = torch.tensor([[1.5, -100.0]], dtype=torch.bfloat16)
     read = Gaussian.from_output(output)
     assert read.mean.dtype == read.std.dtype == torch.float32

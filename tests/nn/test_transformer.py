@@ -20,7 +20,7 @@ def source() -> EncoderOutput:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_segment_is_blind_to_the_others(causal: bool) -> None:
+def test_segments_do_not_attend_to_each_other(causal: bool) -> None:
     stack, memory_of = DecoderStack(SIZE, causal=causal), source()
     x = torch.randn(2, 5, 8)
     before = stack(x, SEGMENT, stack.project_kv(memory_of))
@@ -32,7 +32,7 @@ def test_a_segment_is_blind_to_the_others(causal: bool) -> None:
     assert not torch.allclose(after[0, 2:4], before[0, 2:4])
 
 
-def test_cached_steps_equal_the_whole() -> None:
+def test_cached_steps_equal_the_full_forward_pass() -> None:
     stack, memory = DecoderStack(SIZE, causal=True), None
     memory = stack.project_kv(source())
     segment = torch.ones(2, 4, dtype=torch.long)
@@ -42,7 +42,7 @@ def test_cached_steps_equal_the_whole() -> None:
     torch.testing.assert_close(torch.cat(steps, dim=1), stack(x, segment, memory).detach())
 
 
-def test_hypotheses_side_by_side_equal_the_whole() -> None:
+def test_hypotheses_in_one_row_equal_the_full_forward_pass() -> None:
     """Whoever continues whom: each hypothesis is what it would be alone, and no key is copied."""
     stack = DecoderStack(SIZE, causal=True)
     memory, parents = stack.project_kv(source()), torch.tensor([[[0, 0, 2], [2, 1, 0]], [[1, 1, 0], [0, 2, 2]]])
@@ -97,7 +97,7 @@ def test_positions_are_sines_and_cosines_clamped_at_the_end() -> None:
     assert not positions.state_dict()
 
 
-def test_an_embedded_id_is_scaled_and_told_its_place() -> None:
+def test_embeddings_are_scaled_and_positions_added() -> None:
     embedding = Embedding(11, 8, dropout=0.0)
     ids, position = torch.tensor([[3, 7, 3]]), torch.tensor([[0, 1, 5]])
     expected = embedding.weight[ids] * math.sqrt(8) + embedding.positions.table[position]

@@ -81,7 +81,7 @@ def test_other_settings_are_named_and_refused(work: Path, override: str, artefac
     assert identities(work) == before
 
 
-def test_each_command_refuses(work: Path) -> None:
+def test_each_command_refuses_other_settings(work: Path) -> None:
     before, recipe = identities(work), load_recipe(work, ["latent.train.seed=2", "data.row_width=65"])
     with pytest.raises(UserError, match=r"data\.row_width 64 → 65"):
         prepare_corpus(recipe, work, work)

@@ -1,4 +1,4 @@
-"""What one step does to weights, moments and averages, against torch's own parts and closed forms."""
+"""The effect of one step on weights, moments and the EMA, against torch and closed forms."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def teacher_by_hand(teacher: Teacher, pair: Pairs, out: ByHand) -> None:
         out.count(loss=cost, nll=nll, correct=logits.argmax() == label, tokens=1)
 
 
-def test_the_teachers_cost_is_the_next_tokens() -> None:
+def test_the_teacher_cost_is_next_token_cross_entropy() -> None:
     torch.manual_seed(0)
     task = TeacherTask(Teacher(TeacherConfig(**SIZE), VOCABULARY).double(), SMOOTHING)
 
@@ -163,7 +163,7 @@ def test_the_latent_models_cost_is_the_elbo_of_length_and_tokens(latent: LatentM
     assert min(divergences) < 10 < max(divergences)  # the budget decides for some tokens, and for some not
 
 
-def test_the_budget_falls_along_a_run(latent: LatentModel) -> None:
+def test_the_kl_budget_decays_during_a_run(latent: LatentModel) -> None:
     task = LatentTask(latent, SMOOTHING, ElboConfig(budget=2.0, budget_floor=0.5))
     budgets = [task.controls(step, 200)["kl_budget"] for step in (0, 99, 100, 150, 200)]
     assert budgets == pytest.approx([2.0, 2.0, 2.0, 1.25, 0.5])

@@ -1,7 +1,7 @@
-"""What a GPU compiles can be compiled, and a step depends on nothing but the tensors it names.
+"""Every task can be compiled, and a step depends on its tensors only.
 
-Compiling is tried in a process of its own, which runs this file: the tests check shapes and types inside every
-function, and that is nothing a compiler could look through. Tracing needs neither a GPU nor a C compiler.
+Compilation runs in a separate process, which executes this file: the shape checks inside the tests cannot be compiled.
+Tracing needs neither a GPU nor a C compiler.
 """
 
 from __future__ import annotations
@@ -155,14 +155,14 @@ def compared(cases: tuple[tuple[str, str], ...]) -> dict[str, dict[str, Any]]:
 
 
 @each_case
-def test_compiled_costs_the_same_and_teaches_the_same(name: str, kind: str) -> None:
+def test_compiled_cost_and_gradients_equal_eager(name: str, kind: str) -> None:
     found = compared(CASES if (name, kind) in CASES else MORE)[f"{name}-{kind}"]
     assert max(found["differences"]) < TOLERANCE[kind]
     assert found["learning"] >= found["parameters"] - 1  # an energy does not feel the last norm's bias
 
 
 @each_case
-def test_compiled_once_and_for_all_batches(name: str, kind: str) -> None:
+def test_compiled_once_for_all_batches(name: str, kind: str) -> None:
     found = compared(CASES if (name, kind) in CASES else MORE)[f"{name}-{kind}"]
     assert found["graphs"] == GRAPHS[name]
 
@@ -176,7 +176,7 @@ def advance(train_step: TrainStep, task: Task, batch: Pairs, step: int, parts: i
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_sums_are_exact_and_emptied_in_place(name: str) -> None:
+def test_sums_are_exact_and_cleared_in_place(name: str) -> None:
     task = make_task(name)
     train_step = stepper_of(task)
     assert train_step.read_sums() == {}
@@ -196,7 +196,7 @@ def test_sums_are_exact_and_emptied_in_place(name: str) -> None:
     assert (again["steps"], again["tokens"]) == (1, real_tokens(some[0]))
 
 
-def test_sums_are_what_the_batches_cost() -> None:
+def test_sums_are_the_costs_of_the_batches() -> None:
     """One part at a time, at a rate of nothing, so that the weights stay what they are."""
     task = make_task("latent")
     train_step = stepper_of(task)
@@ -210,7 +210,7 @@ def test_sums_are_what_the_batches_cost() -> None:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_its_tensors_are_all_that_a_step_depends_on(name: str) -> None:
+def test_a_step_depends_only_on_its_tensors(name: str) -> None:
     some = list(itertools.islice(batches(), 6))
     first_task, second_task = make_task(name, dropout=0.2), make_task(name, dropout=0.2)
     first, second = stepper_of(first_task), stepper_of(second_task)

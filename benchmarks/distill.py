@@ -1,12 +1,12 @@
-"""How fast the teacher distils: from the plain search to what `latentmt distill` does, one improvement at a time.
+"""The speed of distillation, from plain beam search to `latentmt distill`, one improvement at a time.
 
     python benchmarks/distill.py TEACHER CORPUS [--sentences 100000] [--plain-sentences 2000] [--beam 4] [--device cuda]
 
-TEACHER is a teacher's bundle, CORPUS a folder that `latentmt prepare` wrote. The first sentences of its training split
-are distilled into a temporary folder by `latentmt.distill` itself, files and all; the plain search, which is slow, gets
-fewer of them. "In search" is the share of the time that `beam_search` takes; the rest is the host's, reading and
-writing sentences. "As plain" is the share of the plain search's targets that come out the same; "replaced" are those
-for which the teacher found nothing usable, so that the reference is taken. The last line is JSON.
+TEACHER is a teacher's bundle, CORPUS a folder written by `latentmt prepare`. The first sentences of its training split
+are distilled into a temporary folder by `latentmt.distill`, including all files. The plain search, which is slow, gets
+fewer of them. "In search" is the share of time spent in `beam_search`. The host reads and writes sentences in the rest.
+"As plain" is the share of targets equal to those of the plain search. "Replaced" are those without a usable
+translation, which keep the reference. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Is the fast step the eager one? Both from the same state over the same batches, dropout off, for every task.
+"""Whether the compiled training step equals the eager one: same state, same batches, no dropout, for every task.
 
     python benchmarks/fast_equals_eager.py CORPUS [--preset small] [--rows 256] [--steps 20]
 
-Noise is drawn alike in both; compiled code would have a generator of its own. In fp32 the two differ by rounding alone;
-in bf16, which is how training runs, by bf16's rounding. A third run takes the fast step's state after half of the
-steps into a new stepper, which records its step anew and goes on: what a resumed run does. Each line gives the largest
-relative difference of a step's loss, and that of the weights' total movement. The last line is JSON; the exit code is 1
-if a difference exceeds its tolerance.
+Both use the same noise. (By default compiled code has its own generator.) In fp32 the two differ by rounding alone. In
+bf16, which training uses, they differ by bf16's rounding. A third run loads the compiled step's state after half of the
+steps into a new `TrainStep`, which captures its step again, as a resumed run does. Each line gives the largest relative
+difference of a step's loss, and that of the weights' total movement. The last line is JSON. The exit code is 1 if a
+difference exceeds its tolerance.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from typing import Any
 import torch
 import torch._inductor.config
 from torch import Tensor
-from train_step import batches_of, controls_of, make_parser, make_stepper, make_task
+from train_step import batches_of, controls_of, make_parser, make_task, make_train_step
 
 from latentmt.data.corpus import Corpus
 from latentmt.data.tokens import Pairs
 from latentmt.task import Task
 from latentmt.train.ranks import Ranks, pick_device
-from latentmt.train.step import Stepper
+from latentmt.train.step import TrainStep
 
 TOLERANCE = {"fp32": (1e-4, 2e-2), "bf16": (1e-2, 2e-1), "resumed": (1e-2, 2e-1)}
-"""Of losses, and of the movement: Adam turns rounding into movement where a gradient is nearly nothing."""
+"""Of losses, and of the movement. Where a gradient is almost zero, Adam turns rounding into movement."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What a few steps came to."""
+    """The losses of a few steps and the change of the weights."""
 
     losses: list[float]
-    moved: Tensor
-    """All weights, less what they were at first."""
+    movement: Tensor
+    """All weights minus the initial ones."""
 
     def differ(self, other: Curve) -> tuple[float, float]:
         """The largest relative difference of a loss, and the relative difference of the movement."""
         pairs = zip(self.losses, other.losses, strict=True)
         loss = max(abs(mine - theirs) / max(abs(mine), 1e-9) for mine, theirs in pairs)
-        return loss, float((self.moved - other.moved).norm() / self.moved.norm())
+        return loss, float((self.movement - other.movement).norm() / self.movement.norm())
 
 
-def weights_of(stepper: Stepper) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in stepper.parameters]).double()
+def weights_of(train_step: TrainStep) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in train_step.parameters]).double()
 
 
-def steps_of(stepper: Stepper, task: Task, batches: Sequence[Pairs], numbers: range) -> list[float]:
+def steps_of(train_step: TrainStep, task: Task, batches: Sequence[Pairs], numbers: range) -> list[float]:
     losses = []
     for step in numbers:
-        stepper.run([batches[step]], controls_of(task, step, len(batches)), seed=step)
-        sums = stepper.read_sums()
+        train_step.run([batches[step]], controls_of(task, step, len(batches)), seed=step)
+        sums = train_step.read_sums()
         losses.append(sums["residual" if "residual" in sums else "loss"] / sums["tokens"])
     return losses
 
@@ -66,56 +66,56 @@ def compare(name: str, arguments: argparse.Namespace, corpus: Corpus, ranks: Ran
     batches = list(itertools.islice(batches_of(corpus, arguments.rows, pin=False), arguments.steps))
     half, whole = range(arguments.steps // 2), range(arguments.steps)
 
-    def start(mode: str, bf16: bool) -> tuple[Task, Stepper, Tensor]:
+    def start(mode: str, bf16: bool) -> tuple[Task, TrainStep, Tensor]:
         torch.compiler.reset()
         task = make_task(name, arguments.preset, corpus.tokenizer.size, ranks.device, dropout=0.0)
-        stepper = make_stepper(task, ranks, mode=mode, bf16=bf16)
-        return task, stepper, weights_of(stepper)
+        train_step = make_train_step(task, ranks, mode=mode, bf16=bf16)
+        return task, train_step, weights_of(train_step)
 
     def curve(mode: str, bf16: bool) -> Curve:
-        task, stepper, before = start(mode, bf16)
-        return Curve(steps_of(stepper, task, batches, whole), weights_of(stepper) - before)
+        task, train_step, before = start(mode, bf16)
+        return Curve(steps_of(train_step, task, batches, whole), weights_of(train_step) - before)
 
     def resumed() -> Curve:
-        task, stepper, before = start(arguments.fast, True)
-        losses = steps_of(stepper, task, batches, half)
-        kept = {key: tensor.clone() for key, tensor in stepper.tensors().items()}
-        task, stepper, _ = start(arguments.fast, True)
+        task, train_step, before = start(arguments.mode, True)
+        losses = steps_of(train_step, task, batches, half)
+        kept = {key: tensor.clone() for key, tensor in train_step.tensors().items()}
+        task, train_step, _ = start(arguments.mode, True)
         with torch.no_grad():
-            for key, tensor in stepper.tensors().items():
+            for key, tensor in train_step.tensors().items():
                 tensor.copy_(kept[key])
-        return Curve(losses + steps_of(stepper, task, batches, whole[len(half) :]), weights_of(stepper) - before)
+        return Curve(losses + steps_of(train_step, task, batches, whole[len(half) :]), weights_of(train_step) - before)
 
-    fast = curve(arguments.fast, True)
-    found = {
-        "fp32": curve("eager", False).differ(curve(arguments.fast, False)),
-        "bf16": curve("eager", True).differ(fast),
-        "resumed": fast.differ(resumed()),
+    compiled = curve(arguments.mode, True)
+    results = {
+        "fp32": curve("eager", False).differ(curve(arguments.mode, False)),
+        "bf16": curve("eager", True).differ(compiled),
+        "resumed": compiled.differ(resumed()),
     }
-    for kind, (loss, moved) in found.items():
-        print(f"{name:<8} {kind:<8} losses {loss:.1e}  movement {moved:.1e}", flush=True)
-    return {"losses": fast.losses, **found}
+    for kind, (loss, movement) in results.items():
+        print(f"{name:<8} {kind:<8} losses {loss:.1e}  movement {movement:.1e}", flush=True)
+    return {"losses": compiled.losses, **results}
 
 
-def _within(found: dict[str, Any]) -> bool:
+def _within(results: dict[str, Any]) -> bool:
     return all(
-        loss <= TOLERANCE[kind][0] and moved <= TOLERANCE[kind][1]
-        for result in found.values()
+        loss <= TOLERANCE[kind][0] and movement <= TOLERANCE[kind][1]
+        for result in results.values()
         for kind in TOLERANCE
-        for loss, moved in [result[kind]]
+        for loss, movement in [result[kind]]
     )
 
 
 def main() -> None:
     parser = make_parser(__doc__, steps=20)
-    parser.add_argument("--fast", default="fast", help="The mode that is held against eager.")
+    parser.add_argument("--mode", default="compiled", help="The mode to compare with eager.")
     arguments = parser.parse_args()
     torch._inductor.config.fallback_random = True
     ranks, corpus = Ranks(device=pick_device(arguments.device)), Corpus.load(arguments.corpus)
-    found = {name: compare(name, arguments, corpus, ranks) for name in arguments.tasks}
-    within = _within(found)
-    print("fast equals eager" if within else "fast differs from eager")
-    print(json.dumps({"tolerance": TOLERANCE, "within": within, "results": found}))
+    results = {name: compare(name, arguments, corpus, ranks) for name in arguments.tasks}
+    within = _within(results)
+    print("compiled equals eager" if within else "compiled differs from eager")
+    print(json.dumps({"tolerance": TOLERANCE, "within": within, "results": results}))
     sys.exit(not within)
 
 

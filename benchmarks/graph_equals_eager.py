@@ -1,12 +1,11 @@
-"""Do recorded searches find what eager ones find? Both on the same sentences, in fp32 and in bf16, for every method.
+"""Whether decoding with CUDA graphs equals eager decoding, on the same sentences, in fp32 and bf16, for every method.
 
     python benchmarks/graph_equals_eager.py MODEL SOURCE [--sentences 500] [--dtypes float32 bfloat16]
 
-Padding differs between the two, so sums are taken in another order, and a token may differ where two of them are almost
-equally likely, or a length. In fp32 that must be rare; in bf16 it is not, and for L=0, where nothing follows from an
-earlier difference, the gap between the two best logits where they differ first is shown, as a share of the larger one
-(sentences of different lengths left out); bf16 cannot resolve 2⁻⁸ of it. The last line is JSON; the exit code is 1 if
-too much differs.
+Padding differs between the two, so the order of sums differs, and a token or a length may differ where two are almost
+equally likely. In fp32 that must be rare. In bf16 it is not. For L=0, where differences do not propagate, the gap
+between the two best logits at the first difference is shown, as a share of the larger one. Sentences of different
+lengths are left out. bf16 cannot resolve 2⁻⁸ of a logit. The last line is JSON. The exit code is 1 if too much differs.
 """
 
 from __future__ import annotations
@@ -36,13 +35,11 @@ LEAST = {"float32": 0.98, "bfloat16": 0.7}
 
 def ways(translator: Translator) -> list[DecodingOptions]:
     refining = [method for method in ("delta", "score", "energy") if method in translator.methods]
-    rerank: Any = "teacher" if translator.backend.networks.teacher else "decoder"
+    rerank: Any = "teacher" if translator.networks.teacher else "decoder"
     found = [DecodingOptions("prior", 0), *(DecodingOptions(method, steps) for method in refining for steps in (1, 4))]  # type: ignore[arg-type]
     found += [DecodingOptions(method, 1, lengths=5, samples=5, rerank=rerank) for method in refining]  # type: ignore[arg-type]
     return found + (
-        [DecodingOptions("teacher", beam=1), DecodingOptions("teacher", beam=4)]
-        if translator.backend.networks.teacher
-        else []
+        [DecodingOptions("teacher", beam=1), DecodingOptions("teacher", beam=4)] if translator.networks.teacher else []
     )
 
 
@@ -52,8 +49,8 @@ def gap(networks: Networks, sentence: Sequence[int], place: int, device: torch.d
     model = networks.latent
     assert model is not None
     source = model.encode(Tokens.padded([sentence]).to(device))
-    lengths = model.output.predict_lengths(source)[:, 0]
-    layout = Layout.of_lengths(lengths, int(lengths.max()))
+    lengths = predict_lengths(model, source)[:, 0]
+    layout = Layout.from_lengths(lengths, int(lengths.max()))
     prior = model.prior(layout, model.prior.project_kv(source))
     states = model.decode(prior.mean, layout, model.decoder_stack.project_kv(source))
     first, second = model.logits(states[0, place]).float().topk(2).values.tolist()

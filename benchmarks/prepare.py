@@ -1,8 +1,8 @@
-"""How fast a corpus is prepared: pairs per second, seconds and peak memory of `latentmt prepare`, tokenizer given.
+"""The speed of `latentmt prepare` with a given tokenizer: pairs per second, seconds and peak memory.
 
     python benchmarks/prepare.py RECIPE --data FOLDER [--set …]
 
-The tokenizer is learnt first, by a run of its own whose time is printed apart. The last line is JSON.
+The tokenizer is trained first, in a separate run whose time is printed separately. The last line is JSON.
 """
 
 from __future__ import annotations

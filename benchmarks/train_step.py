@@ -1,4 +1,4 @@
-"""How fast a training step is, eager and fast side by side, for every task.
+"""The speed of a training step, eager and compiled, for every task.
 
     python benchmarks/train_step.py CORPUS [--preset small] [--rows 256] [--steps 100]
 
@@ -34,7 +34,7 @@ from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.task import Task
 from latentmt.train.ranks import Ranks, pick_device
-from latentmt.train.step import Stepper
+from latentmt.train.step import TrainStep
 from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 
 
@@ -51,13 +51,13 @@ def make_task(name: str, preset: Any, vocabulary: int, device: torch.device, dro
     return learned_field(name).task(network, latent.eval().requires_grad_(False), DisplacementConfig())
 
 
-def make_stepper(task: Task, ranks: Ranks, **options: Any) -> Stepper:
+def make_train_step(task: Task, ranks: Ranks, **options: Any) -> TrainStep:
     controls = list(task.controls(0, 1))
-    return Stepper(task, ranks, betas=(0.9, 0.98), epsilon=1e-9, clip=1.0, controls=controls, **options)
+    return TrainStep(task, ranks, betas=(0.9, 0.98), epsilon=1e-9, max_grad_norm=1.0, controls=controls, **options)
 
 
 def controls_of(task: Task, step: int, total: int) -> dict[str, float]:
-    return task.controls(step, total) | {"rate": 1e-4, "decay": 0.999}
+    return task.controls(step, total) | {"learning_rate": 1e-4, "ema_decay": 0.999}
 
 
 def batches_of(corpus: Corpus, rows: int, pin: bool) -> PackedBatches:
@@ -66,17 +66,17 @@ def batches_of(corpus: Corpus, rows: int, pin: bool) -> PackedBatches:
     return PackedBatches(split, packing, rows, seed=1, pin=pin)
 
 
-def measure(stepper: Stepper, task: Task, stream: Iterator[Pairs], steps: int) -> dict[str, float]:
+def measure(train_step: TrainStep, task: Task, stream: Iterator[Pairs], steps: int) -> dict[str, float]:
     """Seconds until the first steps are done, then the time of a step and real tokens a second."""
     began = time.perf_counter()
     for step, batch in enumerate(itertools.islice(stream, 3)):
-        stepper.run([batch], controls_of(task, step, steps), seed=step)
-    stepper.read_sums()
+        train_step.run([batch], controls_of(task, step, steps), seed=step)
+    train_step.read_sums()
     ready = time.perf_counter() - began
     began = time.perf_counter()
     for step, batch in enumerate(itertools.islice(stream, steps)):
-        stepper.run([batch], controls_of(task, step, steps), seed=step)
-    sums = stepper.read_sums()
+        train_step.run([batch], controls_of(task, step, steps), seed=step)
+    sums = train_step.read_sums()
     seconds = time.perf_counter() - began
     return {"ready_s": ready, "step_ms": 1e3 * seconds / steps, "tokens_per_s": sums["tokens"] / seconds}
 
@@ -93,9 +93,9 @@ class CountFlops(TorchDispatchMode):
         return out
 
 
-def step_flops(stepper: Stepper, task: Task, batch: Pairs) -> int:
+def step_flops(train_step: TrainStep, task: Task, batch: Pairs) -> int:
     with CountFlops() as counter:
-        stepper.run([batch], controls_of(task, 0, 1), seed=0)
+        train_step.run([batch], controls_of(task, 0, 1), seed=0)
     return int(counter.total)
 
 
@@ -130,7 +130,7 @@ def make_parser(description: str | None, steps: int) -> argparse.ArgumentParser:
 
 def main() -> None:
     parser = make_parser(__doc__, steps=100)
-    parser.add_argument("--modes", nargs="+", default=["eager", "fast"])
+    parser.add_argument("--modes", nargs="+", default=["eager", "compiled"])
     arguments = parser.parse_args()
     ranks = Ranks(device=pick_device(arguments.device))
     corpus = Corpus.load(arguments.corpus)
@@ -140,11 +140,11 @@ def main() -> None:
     for name in arguments.tasks:
         stream = iter(batches_of(corpus, arguments.rows, pin=ranks.device.type == "cuda"))
         task = make_task(name, arguments.preset, corpus.tokenizer.size, ranks.device)
-        flops = step_flops(make_stepper(task, ranks, mode="eager"), task, next(stream))
+        flops = step_flops(make_train_step(task, ranks, mode="eager"), task, next(stream))
         results[name] = {"flops": flops}
         for mode in arguments.modes:
             torch.compiler.reset()
-            found = measure(make_stepper(task, ranks, mode=mode), task, stream, arguments.steps)
+            found = measure(make_train_step(task, ranks, mode=mode), task, stream, arguments.steps)
             found["of_peak"] = flops / (found["step_ms"] / 1e3) / peak
             results[name][mode] = found
             print(

@@ -1,8 +1,11 @@
-"""Strict YAML → frozen dataclasses: the loader. It knows nothing of what the keys mean.
+"""Strict YAML → frozen dataclasses: the loader. It does not know what the keys mean.
 
-A configuration is a tree of frozen dataclasses that inherit `Section`; each lives beside what it configures.
-`load` reads a YAML file into such a tree once; afterwards nothing is checked again. An unknown key, a wrong type or a
-value out of range is one line naming the key and the file.
+A configuration is made of nested frozen dataclasses that inherit `Section`. Each is defined beside what it configures.
+`load` reads and validates a YAML file once. An unknown key, a wrong type or a value out of range is an error of one
+line that names the key and the file.
+
+A section may declare `aliases`: the names its keys had in an earlier version. Files with old names still load, at any
+depth. Identity hashes are computed over the old names, so renaming a key does not change them.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast, get_args, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -21,22 +24,35 @@ from pydantic_core import ErrorDetails
 
 from latentmt.errors import UserError
 
+ALIASES_END = "0.3"
+"""The version that no longer reads old names."""
+
 
 class Section:
     """Base of every configuration dataclass: keys that are not fields are refused."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Old names of keys, each with the present name."""
 
 
 S = TypeVar("S")
-Upgrade = Callable[[dict[str, Any], str], dict[str, Any]]
-"""From the plain values of a file, and its name, to those that are validated."""
+Warn = Callable[[str], object]
+Upgrade = Callable[[dict[str, Any], str, Warn], dict[str, Any]]
+"""From plain values, the name of their file and `warn` to the values that are validated."""
 
 
-def load(path: Path, kind: type[S], overrides: Sequence[str] = (), upgrade: Upgrade | None = None) -> S:
-    """Read `path` as a `kind`; each override is `section.key=value`, its value written as in YAML.
+def load(
+    path: Path,
+    kind: type[S],
+    overrides: Sequence[str] = (),
+    warn: Warn = lambda line: None,
+    upgrade: Upgrade = lambda values, where, warn: values,
+) -> S:
+    """Read `path` as a `kind`. Each override is `section.key=value`, with the value written as in YAML.
 
-    `upgrade` may change the plain values before they are validated.
+    `warn` is called with one line if the file uses old names, and one for each override that does. `upgrade` may move
+    keys of an earlier version before the values are validated.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -44,52 +60,83 @@ def load(path: Path, kind: type[S], overrides: Sequence[str] = (), upgrade: Upgr
         raise UserError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
-    tree = _parse(text, str(path))
-    if not isinstance(tree, dict):
-        raise UserError(f"{path}: expected keys and values, found {_named(tree)}")
+    values = _parse(text, str(path))
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: expected keys and values, found {_show(values)}")
+    values = current_names(upgrade(values, str(path), warn), kind, str(path), warn)
     for override in overrides:
-        _override(tree, override)
-    tree = upgrade(tree, str(path)) if upgrade else tree
-    return from_tree(tree, kind, str(path))
+        _override(values, override, kind, warn)
+    return from_dict(upgrade(values, str(path), warn), kind, str(path))
 
 
-def from_tree(tree: Mapping[str, Any], kind: type[S], where: str) -> S:
-    """Validate a tree of plain values as a `kind`; `where` names its origin in errors."""
+def from_dict(values: Mapping[str, Any], kind: type[S], where: str) -> S:
+    """Validate plain values as a `kind`, old names included. `where` names their origin in errors."""
+    values = current_names(values, kind, where)
     try:
-        # JSON is the strict common ground: lists become tuples and strings paths, but "3" is no number.
-        return TypeAdapter(kind).validate_json(json.dumps(tree), strict=True)
+        # Strict JSON: lists become tuples and strings become paths, but "3" is not a number.
+        return TypeAdapter(kind).validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise UserError(f"{where}: {_describe(problems[0], kind)}{more}") from None
-    except UserError as error:  # of a section that also checks itself where no file is read
+    except UserError as error:  # raised by a section's own validation
         raise UserError(f"{where}: {error}") from None
-    except (TypeError, ValueError) as error:  # a date, a mapping as key, an alias of itself: YAML, but no JSON
+    except (TypeError, ValueError) as error:  # YAML but not JSON: a date, a mapping as key
         raise UserError(f"{where}: {' '.join(str(error).split())}") from None
 
 
 def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
-    """Read a JSON file that says its `format`; another one is refused before the other keys are looked at."""
+    """Read a JSON file with a `format` number. Another format is refused before the other keys are checked."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path.parent}: not a {what} (it has no {path.name})") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
-    found = tree.get("format") if isinstance(tree, dict) else None
+    found = values.get("format") if isinstance(values, dict) else None
     if found != version:
         raise UserError(f"{path}: {what} format {found}, this version reads {version}; it has to be made again")
-    return from_tree(tree, kind, str(path))
+    return from_dict(values, kind, str(path))
 
 
-def to_tree(section: Any) -> dict[str, Any]:
-    """The plain values of a configuration, ready for JSON or YAML; `from_tree` reads them back."""
+def to_dict(section: Any) -> dict[str, Any]:
+    """The plain values of a configuration, ready for JSON or YAML; `from_dict` reads them back."""
     return cast(dict[str, Any], TypeAdapter(type(section)).dump_python(section, mode="json"))
+
+
+def original_names(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Plain values of a `kind` under the oldest names of their keys, for identity hashes."""
+    renamed = _rename(values, kind, lambda _, aliases, __: {new: old for old, new in aliases.items()})
+    return cast(dict[str, Any], renamed)
+
+
+def current_names(
+    values: Mapping[str, Any], kind: type, where: str, warn: Callable[[str], object] = lambda line: None
+) -> dict[str, Any]:
+    """Plain values of a `kind` with old names replaced by present ones. An old and a new name together are refused."""
+    renamed: dict[str, None] = {}
+
+    def rename(values: Mapping[str, Any], aliases: Mapping[str, str], section: str) -> Mapping[str, str]:
+        for old, new in aliases.items():
+            if old in values and new in values:
+                raise UserError(f"{where}: {section}{old} is the old name of {section}{new}, and both are given")
+            if old in values:
+                renamed[f"{section}{old} is now {section}{new}"] = None
+        return aliases
+
+    try:
+        values = _rename(values, kind, rename)
+    except RecursionError:
+        raise UserError(f"{where}: a section contains itself") from None
+    if renamed:
+        names = "the old name goes" if len(renamed) == 1 else "the old names go"
+        warn(f"{where}: {', '.join(renamed)}; {names} with {ALIASES_END}")
+    return cast(dict[str, Any], values)
 
 
 def to_yaml(section: Any) -> str:
     """The configuration as a YAML document that `load` reads back to an equal object."""
-    return yaml.dump(to_tree(section), Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True)
+    return yaml.dump(to_dict(section), Dumper=yaml.SafeDumper, sort_keys=False, allow_unicode=True)
 
 
 class _Loader(yaml.SafeLoader):
@@ -119,18 +166,48 @@ def _parse(text: str, where: str) -> Any:
         raise UserError(f"{where}: not YAML ({' '.join(str(error).split())})") from None
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
+def _rename(
+    value: Any,
+    kind: Any,
+    names: Callable[[Mapping[str, Any], Mapping[str, str], str], Mapping[str, str]],
+    section: str = "",
+) -> Any:
+    """Rename the keys of every section inside `value`, which has the type `kind`.
+
+    `names` is called with a section's values, its aliases and its name followed by a dot.
+    """
+    if isinstance(value, Mapping) and dataclasses.is_dataclass(kind):
+        hints, new = get_type_hints(kind), names(value, getattr(kind, "aliases", {}), section)
+        return {
+            new.get(key, key): _rename(below, hints.get(new.get(key, key), hints.get(key)), names, f"{key}.")
+            for key, below in value.items()
+        }
+    if isinstance(value, Mapping) and get_origin(kind) is dict:
+        return {key: _rename(below, get_args(kind)[1], names, f"{key}.") for key, below in value.items()}
+    if isinstance(value, list):
+        return [_rename(element, kind, names, section) for element in value]
+    for argument in get_args(kind):  # tuple[X, ...], X | None
+        value = _rename(value, argument, names, section)
+    return value
+
+
+def _override(values: dict[str, Any], override: str, kind: type, warn: Callable[[str], object]) -> None:
     keys, equals, value = override.partition("=")
     path = keys.split(".")
     if not equals or not all(path):
         raise UserError(f"--set {override}: expected section.key=value")
-    for depth, key in enumerate(path[:-1]):
-        below = tree.get(key, {})
+    change = _parse(value, f"--set {override}")
+    for key in reversed(path):
+        change = {key: change}
+    change = current_names(change, kind, f"--set {override}", warn)
+    for depth in range(1, len(path)):
+        ((key, change),) = change.items()
+        below = values.get(key, {})
         if not isinstance(below, dict):
-            raise UserError(f"--set {override}: {'.'.join(path[: depth + 1])} is a value, not a section")
-        tree[key] = dict(below)  # a copy: an alias elsewhere in the file keeps what it had
-        tree = tree[key]
-    tree[path[-1]] = _parse(value, f"--set {override}")
+            raise UserError(f"--set {override}: {'.'.join(path[:depth])} is a value, not a section")
+        values[key] = dict(below)  # a copy: a YAML anchor may share the section
+        values = values[key]
+    values.update(change)
 
 
 def _describe(problem: ErrorDetails, kind: type) -> str:
@@ -141,21 +218,21 @@ def _describe(problem: ErrorDetails, kind: type) -> str:
             return f"unknown key {where}" + (f" (did you mean {close[0]}?)" if close else "")
         case "missing":
             return f"missing key {where}"
-        case "value_error":  # raised by a section whose keys do not fit together
+        case "value_error":  # raised by a section's own validation
             return f"{where}: {problem['ctx']['error']}" if where else str(problem["ctx"]["error"])
         case _:
-            return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {_named(problem['input'])}"
+            return f"{where}: {problem['msg'][0].lower()}{problem['msg'][1:]}, got {_show(problem['input'])}"
 
 
 def _keys_beside(kind: Any, loc: tuple[int | str, ...]) -> list[str]:
-    """The keys that could have stood where the last part of `loc` stands."""
+    """The keys that are valid beside the last element of `loc`."""
     for part in loc[:-1]:
-        if isinstance(part, str):  # a number is a place in a tuple, seen through below
+        if isinstance(part, str):  # a number is an index into a tuple
             kind = get_type_hints(kind).get(part, object) if dataclasses.is_dataclass(kind) else object
         while not dataclasses.is_dataclass(kind) and get_args(kind):  # tuple[X, ...], X | None
             kind = next((argument for argument in get_args(kind) if dataclasses.is_dataclass(argument)), object)
     return [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
-def _named(value: Any) -> str:
+def _show(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False, default=str)

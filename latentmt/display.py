@@ -1,6 +1,6 @@
-"""What people see of long work: a moving line on a terminal, plain lines elsewhere; and tables.
+"""Messages, progress and tables: a progress bar on a terminal, plain lines elsewhere.
 
-Everything here goes to standard error; results go to standard output and are the commands' own business.
+Messages and progress go to standard error. Commands write their results to standard output.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-_PLAIN_EVERY = 10.0
+_LINE_INTERVAL = 10.0
 """Seconds between plain progress lines."""
 
 
-def say(message: str) -> None:
-    """One line for the person who started this."""
+def info(message: str) -> None:
+    """Print one line to standard error."""
     print(message, file=sys.stderr, flush=True)
 
 
-class Counting:
-    """Progress of work that counts something up.
+class ProgressBar:
+    """The progress of a task that counts units of work.
 
     with Counting("reading", "pairs", total=None) as counting:
         counting.advance(1000)
@@ -34,7 +34,7 @@ class Counting:
         self._what, self._unit, self._total = what, unit, total
         self._start = time.monotonic()
         self.done = 0
-        self._said = self._start
+        self._last_line = self._start
         self._bar: Progress | None = None
         if sys.stderr.isatty():
             columns = [
@@ -46,7 +46,7 @@ class Counting:
             self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task(what, total=total, count="")
 
-    def __enter__(self) -> Counting:
+    def __enter__(self) -> ProgressBar:
         if self._bar:
             self._bar.start()
         return self
@@ -55,9 +55,9 @@ class Counting:
         self.done += count
         if self._bar:
             self._bar.update(self._task, completed=self.done, count=self._status())
-        elif time.monotonic() - self._said > _PLAIN_EVERY:
-            self._said = time.monotonic()
-            say(f"{self._what}: {self._status()}")
+        elif time.monotonic() - self._last_line > _LINE_INTERVAL:
+            self._last_line = time.monotonic()
+            info(f"{self._what}: {self._status()}")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -65,16 +65,16 @@ class Counting:
         if self._bar:
             self._bar.stop()
         if error is None:
-            say(f"{self._what}: {self._status()} in {time.monotonic() - self._start:.1f} s")
+            info(f"{self._what}: {self._status()} in {time.monotonic() - self._start:.1f} s")
 
     def _status(self) -> str:
-        of = f" of {self._total:,}" if self._total else ""
+        total = f" of {self._total:,}" if self._total else ""
         rate = self.done / max(time.monotonic() - self._start, 1e-9)
-        return f"{self.done:,}{of} {self._unit} ({rate:,.0f}/s)"
+        return f"{self.done:,}{total} {self._unit} ({rate:,.0f}/s)"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table whose first column is words and whose others are numbers."""
+    """A table with text in the first column and numbers in the others."""
     result = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         result.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
@@ -84,5 +84,5 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def output() -> Console:
-    """The console for results; wide enough for a table when they go into a file."""
+    """The console for results, wide enough for a table if standard output is a file."""
     return Console() if sys.stdout.isatty() else Console(width=110)

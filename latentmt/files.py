@@ -1,6 +1,6 @@
-"""Files that are whole or not there: writing beside and renaming, and hashing.
+"""Atomic writing, and hashing of files.
 
-Whatever moment a process is killed at, a reader finds the old content or the new one.
+Whenever a process is killed, a reader finds the old content or the new one.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from latentmt.errors import UserError
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content` in one step, on disk before it is visible. There is one writer at a time."""
-    beside = path.with_name(f".{path.name}.writing")
+    """Replace `path` by `content` atomically, synced to disk first. There is one writer at a time."""
+    temporary = path.with_name(f".{path.name}.writing")
     try:
-        with beside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk does not say where
+        error.filename = error.filename or str(path)  # the error of a full disk has no file name
         raise
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     sync(path.parent)
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or a folder's entries, are on disk."""
+    """Sync a file's content, or a folder's entries, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -40,7 +40,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(path: Path) -> Path:
-    """The folder, made if it was missing."""
+    """Create the folder if it does not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -49,7 +49,7 @@ def make_folder(path: Path) -> Path:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder with all it holds, if it is there."""
+    """Remove a file, or a folder with its content, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

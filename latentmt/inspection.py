@@ -66,7 +66,7 @@ def _show_corpus(corpus: Corpus, console: Console) -> None:
     manifest = corpus.manifest
     console.print(
         f"corpus {manifest.fingerprint[:12]}, format {manifest.format}, {' → '.join(manifest.languages)}, "
-        f"{manifest.vocabulary:,} pieces"
+        f"{manifest.vocab_size:,} pieces"
     )
     rows = [
         (name, facts.pairs, facts.source_tokens, facts.target_tokens, sum(facts.dropped.values()))

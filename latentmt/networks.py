@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from latentmt.bundle import Bundle, BundleFormat, TextConfig, open_bundle
-from latentmt.config import load, to_tree, to_yaml
+from latentmt.config import load, to_dict, to_yaml
 from latentmt.data.corpus import FileFacts
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
@@ -124,7 +124,7 @@ def save_bundle(
             settings=dict(settings or {}),
             files=files,
         )
-        write_atomically(beside / "format.json", json.dumps(to_tree(about), indent=2) + "\n")
+        write_atomically(beside / "format.json", json.dumps(to_dict(about), indent=2) + "\n")
         remove(folder)  # a folder cannot be replaced in one step; the training state survives the gap
         os.rename(beside, folder)
         sync(folder.parent)

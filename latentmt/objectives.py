@@ -1,9 +1,8 @@
-"""What training minimises, as pure functions of tensors.
+"""Training objectives, as pure functions of tensors.
 
-Smoothed cross-entropy and KL with free bits make the ELBO; beside them the length's cross-entropy and the
-regression of a field on a displacement. Everything returns sums and counts, never means: dividing is for
-whoever knows how many tokens all ranks and all accumulated batches have together. Nothing here waits for the
-device or has a shape that depends on the data.
+Label-smoothed cross-entropy and KL with free bits make up the ELBO. There are also the cross-entropy of the length and
+the regression of a field on a displacement. All return sums and counts, never means. The caller divides by the number
+of tokens over all ranks and micro-batches. Nothing here waits for the device or has a data-dependent shape.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ class TokenLoss:
     loss: Scalar
     """The smoothed cross-entropy, to minimise."""
     nll: Scalar
-    """Minus the log-likelihood, for reports; no gradient."""
+    """The negative log-likelihood, for logging, without a gradient."""
     correct: Total
-    """Tokens whose best id is the right one."""
+    """Tokens whose most likely id is correct."""
     count: Total
 
 
@@ -42,7 +41,7 @@ class KLLoss:
     loss: Scalar
     """max(KL, budget), to minimise."""
     raw: Scalar
-    """KL itself, in nats; near 0 the posterior has collapsed."""
+    """KL itself, in nats. Near 0 the posterior has collapsed."""
     count: Total
 
 
@@ -52,7 +51,7 @@ class LengthLoss:
 
     loss: Scalar
     correct: Total
-    """Sentences whose most likely length is the right one."""
+    """Sentences whose most likely length is correct."""
     count: Total
     """Sentences."""
 
@@ -66,12 +65,12 @@ class FieldLoss:
     size: Scalar
     """‖d‖²."""
     cosine: Scalar
-    """The cosine between field and displacement, of each token."""
+    """The sum of the cosines between field and displacement."""
     count: Total
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
-    """Loss and gradient in one pass over chunks of tokens, so that one chunk's logits exist at a time.
+    """Loss and gradient in one pass over chunks of tokens, so that only the logits of one chunk exist at a time.
 
     The loss is a scalar, so its gradient is computed in `forward` and only scaled in `backward`.
     """
@@ -83,28 +82,28 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         dtype = compute_dtype(states)
         full = torch.promote_types(dtype, torch.float32)
         matrix = weight.to(dtype)
-        vocabulary = len(weight)
-        wanted = any(ctx.needs_input_grad)
+        vocab_size = len(weight)
+        needs_grad = any(ctx.needs_input_grad)
         loss = torch.zeros((), dtype=full, device=states.device)
         nll = torch.zeros_like(loss)
         correct = torch.zeros((), dtype=torch.long, device=states.device)
         states_grads = []
-        weight_grad = torch.zeros_like(weight, dtype=full) if wanted else None
-        parts = (states.to(dtype).split(chunk), labels.split(chunk), real.split(chunk))
-        for some, label, counts in zip(*parts, strict=True):
-            logits = (some @ matrix.T).to(full)
+        weight_grad = torch.zeros_like(weight, dtype=full) if needs_grad else None
+        chunks = (states.to(dtype).split(chunk), labels.split(chunk), real.split(chunk))
+        for chunk_states, label, mask in zip(*chunks, strict=True):
+            logits = (chunk_states @ matrix.T).to(full)
             normaliser = logits.logsumexp(1)
             right = logits.gather(1, label[:, None])[:, 0]
             token_loss = normaliser - (1 - smoothing) * right - smoothing * logits.mean(1)
-            loss = loss + token_loss.masked_fill(~counts, 0.0).sum()
-            nll = nll + (normaliser - right).masked_fill(~counts, 0.0).sum()
-            correct = correct + ((logits.argmax(1) == label) & counts).sum()
+            loss = loss + token_loss.masked_fill(~mask, 0.0).sum()
+            nll = nll + (normaliser - right).masked_fill(~mask, 0.0).sum()
+            correct = correct + ((logits.argmax(1) == label) & mask).sum()
             if weight_grad is not None:
-                grad = (logits - normaliser[:, None]).exp() - smoothing / vocabulary
+                grad = (logits - normaliser[:, None]).exp() - smoothing / vocab_size
                 grad = grad.scatter_add(1, label[:, None], torch.full_like(right, smoothing - 1)[:, None])
-                grad = (grad * counts[:, None]).to(dtype)
+                grad = (grad * mask[:, None]).to(dtype)
                 states_grads.append(grad @ matrix)
-                weight_grad = weight_grad + grad.T @ some
+                weight_grad = weight_grad + grad.T @ chunk_states
         if weight_grad is not None:
             ctx.save_for_backward(torch.cat(states_grads).to(states.dtype), weight_grad.to(weight.dtype))
         ctx.mark_non_differentiable(nll, correct)
@@ -125,7 +124,7 @@ def smoothed_cross_entropy(
     smoothing: float = 0.1,
     chunk: int = 4096,
 ) -> TokenLoss:
-    """−Σ log softmax(weight · state) at the labels, a share `smoothing` of each spread over the vocabulary.
+    """−Σ log softmax(weight · state) at the labels, with label smoothing.
 
     The same as `F.cross_entropy(states @ weight.T, labels, label_smoothing=smoothing, reduction="sum")` over
     the real tokens, at most `chunk` tokens' logits in memory at a time, forward and backward. Products are in
@@ -138,7 +137,7 @@ def smoothed_cross_entropy(
 
 
 def free_bits_kl(kl: Float[Tensor, "r t"], real: Bool[Tensor, "r t"], budget: Scalar) -> KLLoss:
-    """The KL of each token, all entries of its latent together, of which `budget` nats are free."""
+    """The KL of each token, summed over the latent dimensions, of which `budget` nats are free."""
     return KLLoss(
         loss=torch.maximum(kl, budget).masked_fill(~real, 0.0).sum(),
         raw=kl.detach().masked_fill(~real, 0.0).sum(),
@@ -157,13 +156,13 @@ def length_loss(
 ) -> LengthLoss:
     """Cross-entropy of target − source length, clamped to the predicted range, for each sentence of each row.
 
-    `source` and `target` are the segments of the two sides; a sentence that does not exist is not counted.
+    `source` and `target` are the segments of the two sides. Sentences that do not exist are not counted.
     """
     sentences, classes = logits.shape[1:]
     limit = classes // 2
-    wanted = segment_lengths(target, sentences)
-    label = (wanted - segment_lengths(source, sentences)).clamp(-limit, limit) + limit
-    exists = wanted > 0
+    target_length = segment_lengths(target, sentences)
+    label = (target_length - segment_lengths(source, sentences)).clamp(-limit, limit) + limit
+    exists = target_length > 0
     losses = F.cross_entropy(logits.flatten(0, 1).float(), label.flatten(), reduction="none").view(label.shape)
     return LengthLoss(
         loss=losses.masked_fill(~exists, 0.0).sum(),
@@ -176,12 +175,12 @@ def displacement_regression(
     field: Float[Tensor, "r t D"], displacement: Float[Tensor, "r t D"], real: Bool[Tensor, "r t"]
 ) -> FieldLoss:
     """‖g‖² − 2 g·d over real tokens (the paper's objective for both fields); its gradient is ‖g − d‖²'s."""
-    wanted = displacement.detach()
-    losses = (field.square() - 2 * field * wanted).sum(-1)
-    cosine = F.cosine_similarity(field.detach(), wanted, dim=-1)
+    displacement = displacement.detach()
+    losses = (field.square() - 2 * field * displacement).sum(-1)
+    cosine = F.cosine_similarity(field.detach(), displacement, dim=-1)
     return FieldLoss(
         loss=losses.masked_fill(~real, 0.0).sum(),
-        size=wanted.square().sum(-1).masked_fill(~real, 0.0).sum(),
+        size=displacement.square().sum(-1).masked_fill(~real, 0.0).sum(),
         cosine=cosine.masked_fill(~real, 0.0).sum(),
         count=real.sum(),
     )

@@ -1,11 +1,11 @@
-"""What spans stages: the folder a recipe's stages leave their results in, and running what is missing.
+"""The pipeline: the work folder that a recipe's stages write to, and running the stages that are missing.
 
 work/corpus             text as ids
-work/teacher            a bundle, and so on for the others
+work/teacher            a bundle
 work/distilled          the corpus with the teacher's translations as targets
-work/latent, work/score, work/energy
-work/training/<stage>   the state and the logs of a training run
-work/replaced           finished results that --replace has put aside
+work/latent, work/score, work/energy, …
+work/training/<stage>   the checkpoint and the logs of a training run
+work/replaced           finished results that --replace has moved aside
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from latentmt.bundle import read_format
 from latentmt.data.corpus import Corpus
 from latentmt.data.prepare import prepare
 from latentmt.data.tokenizer import Tokenizer
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.distill import distill
 from latentmt.errors import UserError
 from latentmt.installed import find_model
 from latentmt.models.teacher import Teacher
 from latentmt.networks import parameter_counts, save_bundle
 from latentmt.recipe import DISTILL, Recipe
-from latentmt.replacement import ASIDE, TRAINING, Finished, MakeRoom
+from latentmt.replacement import REPLACED, TRAINING, BeforeWrite, WorkFolder
 from latentmt.stages import Plan, finished_bundle, make_plan, started
-from latentmt.train.halt import Halt
-from latentmt.train.loop import Outcome, Run
+from latentmt.train.loop import Trainer, TrainResult
 from latentmt.train.ranks import Ranks
+from latentmt.train.stop import StopRequest
 
 
 def prepare_corpus(
     recipe: Recipe, data: Path, work: Path, tokenizer: Path | None = None, *, replace: bool = False
 ) -> tuple[Corpus, bool]:
-    """The corpus of a recipe in its work folder, and whether it had to be written."""
-    finished = _finished(recipe, work, replace)
+    """The corpus of a recipe in its work folder, and whether it was written now."""
+    folder = _work_folder(recipe, work, replace)
     pieces = Tokenizer.load(tokenizer) if tokenizer else None
-    found = prepare(recipe.data, data, work / "corpus", pieces, _room(finished, "corpus", Ranks()))
-    finished.tidy()
-    return found
+    result = prepare(recipe.data, data, work / "corpus", pieces, _before_write(folder, "corpus", Ranks()))
+    folder.clean_up()
+    return result
 
 
 def run(
@@ -51,30 +51,31 @@ def run(
     work: Path,
     *,
     ranks: Ranks,
-    halt: Halt,
+    stop: StopRequest,
     budget_minutes: float | None = None,
     tokenizer: Path | None = None,
     replace: bool = False,
 ) -> bool:
-    """Do what is missing, in order; True if all is done, False if a halt ended it. A budget is for each stage.
+    """Run the missing stages in order. True if all are finished, False if a stop was requested.
 
-    What is finished with other settings is refused, or with `replace` put aside until all of it is made again.
+    `budget_minutes` applies to each stage. A finished result with other settings is an error, or with `replace` it is
+    moved aside until everything has been made again.
     """
-    if ranks.first:
+    if ranks.is_main:
         _, written = prepare_corpus(recipe, data, work, tokenizer, replace=replace)
-        say(f"{work / 'corpus'}: {'written' if written else 'nothing changed'}")
-    ranks.wait()
+        info(f"{work / 'corpus'}: {'written' if written else 'nothing changed'}")
+    ranks.barrier()
     for stage in recipe.stages_and_distillation:
-        if ranks.any(halt.wanted()):
+        if ranks.any(stop.requested()):
             return False
         if stage == DISTILL:
             distill_corpus(recipe, work, ranks, replace=replace)
         elif not train_stage(
-            recipe, work, stage, ranks=ranks, halt=halt, budget_minutes=budget_minutes, replace=replace
+            recipe, work, stage, ranks=ranks, stop=stop, budget_minutes=budget_minutes, replace=replace
         ):
             return False
-    if ranks.first and _finished(recipe, work, replace).aside():
-        say(f"{work / ASIDE}: kept, since not all of it has been made again")
+    if ranks.is_main and _work_folder(recipe, work, replace).replaced():
+        info(f"{work / REPLACED}: kept, since not all of it has been made again")
     return True
 
 
@@ -84,7 +85,7 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = 
         raise UserError("the recipe has no distill section")
     corpus = Corpus.load(work / "corpus")
     teacher = finished_bundle(work, "teacher", corpus, ranks)
-    finished = _finished(recipe, work, replace)
+    folder = _work_folder(recipe, work, replace)
     try:
         distilled, facts = distill(
             cast(Teacher, teacher.network),
@@ -94,16 +95,16 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = 
             teacher_hash=teacher.about.fingerprint,
             device=ranks.device,
             rank=ranks.rank,
-            ranks=ranks.count,
-            barrier=ranks.wait,
-            make_room=_room(finished, "distilled", ranks),
+            world_size=ranks.world_size,
+            barrier=ranks.barrier,
+            before_write=_before_write(folder, "distilled", ranks),
         )
     except torch.OutOfMemoryError:
         raise UserError("a batch does not fit into the GPU's memory; lower distill.batch_tokens") from None
-    if ranks.first:
-        finished.tidy()
+    if ranks.is_main:
+        folder.clean_up()
         kept = f"{facts.replaced:,} of {facts.pairs:,} pairs kept their reference"
-        say(f"{distilled.folder}: {'written' if facts.translated else 'nothing changed'}; {kept}")
+        info(f"{distilled.folder}: {'written' if facts.translated else 'nothing changed'}; {kept}")
     return distilled
 
 
@@ -113,57 +114,57 @@ def train_stage(
     stage: str,
     *,
     ranks: Ranks,
-    halt: Halt,
+    stop: StopRequest,
     budget_minutes: float | None = None,
     start: str | None = None,
     replace: bool = False,
 ) -> bool:
-    """Train one stage and write its bundle, unless that is there; True once it is.
+    """Train one stage and write its bundle, unless it exists. True if it is finished.
 
-    `start`: the model whose weights training begins with; by default they are drawn. `replace`: see `run`.
+    `start` is a model whose weights training starts from; by default they are random. For `replace` see `run`.
     """
     plan = make_plan(recipe, work, stage, ranks)
     if start is not None:
         plan = started(plan, find_model(start) / stage, work / stage)
-    identity, finished = plan.run, _finished(recipe, work, replace)
-    _room(finished, stage, ranks)(identity, plan.settings)
+    identity, folder = plan.run, _work_folder(recipe, work, replace)
+    _before_write(folder, stage, ranks)(identity, plan.settings)
     if (work / stage / "format.json").exists():
-        if ranks.first:
-            finished.tidy()
-            say(f"{work / stage}: nothing changed")
+        if ranks.is_main:
+            folder.clean_up()
+            info(f"{work / stage}: nothing changed")
             steps = read_format(work / stage).facts["steps"]
             if steps != plan.train.steps and budget_minutes is None:
-                say(f"WARNING: {work / stage} was trained for {steps:,} steps; the recipe says {plan.train.steps:,}")
+                info(f"WARNING: {work / stage} was trained for {steps:,} steps; the recipe says {plan.train.steps:,}")
         return True
-    outcome = _outcome(plan, work / TRAINING / stage, ranks, halt, budget_minutes)
-    if outcome.finished and ranks.first:
-        progress = outcome.progress
+    result = _train(plan, work / TRAINING / stage, ranks, stop, budget_minutes)
+    if result.finished and ranks.is_main:
+        progress = result.progress
         facts = {"run": identity, "steps": progress.step, "tokens": progress.tokens, "skipped": progress.skipped}
-        facts |= {f"dev {name}": round(value, 4) for name, value in outcome.metrics.items()}
+        facts |= {f"dev {name}": round(value, 4) for name, value in result.metrics.items()}
         save_bundle(
             work / stage,
             plan.bundle,
             plan.corpus.tokenizer,
-            outcome.weights,
+            result.weights,
             latent=plan.latent,
             facts=facts,
             settings=plan.settings,
         )
-        say(f"{work / stage}: written")
-        finished.tidy()
-    ranks.wait()
-    return outcome.finished
+        info(f"{work / stage}: written")
+        folder.clean_up()
+    ranks.barrier()
+    return result.finished
 
 
-def _outcome(plan: Plan, folder: Path, ranks: Ranks, halt: Halt, budget_minutes: float | None) -> Outcome:
-    """Train as planned, from where the folder's state stands."""
-    if ranks.first:
+def _train(plan: Plan, folder: Path, ranks: Ranks, stop: StopRequest, budget_minutes: float | None) -> TrainResult:
+    """Train as planned, resuming from the checkpoint in the folder if there is one."""
+    if ranks.is_main:
         counts = parameter_counts(plan.task.network)
-        parts = ", ".join(f"{part} {count:,}" for part, count in counts.items())
-        say(f"{plan.stage}: {sum(counts.values()):,} parameters ({parts})")
+        parts = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        info(f"{plan.stage}: {sum(counts.values()):,} parameters ({parts})")
     corpus = plan.corpus
     try:
-        training = Run(
+        training = Trainer(
             plan.stage,
             plan.task,
             corpus.split("train"),
@@ -175,24 +176,24 @@ def _outcome(plan: Plan, folder: Path, ranks: Ranks, halt: Halt, budget_minutes:
             ranks,
             plan.validate,
         )
-        return training.train(halt, budget_minutes)
+        return training.train(stop, budget_minutes)
     except torch.OutOfMemoryError:
-        what = plan.stage
-        raise UserError(f"{what}: a batch does not fit into the GPU's memory; raise {what}.train.parts") from None
+        key = f"{plan.stage}.train.grad_accumulation"
+        raise UserError(f"{plan.stage}: a batch does not fit into the GPU's memory; raise {key}") from None
 
 
-def _finished(recipe: Recipe, work: Path, replace: bool) -> Finished:
-    return Finished(work, replace, distilled=recipe.distill is not None)
+def _work_folder(recipe: Recipe, work: Path, replace: bool) -> WorkFolder:
+    return WorkFolder(work, replace, distilled=recipe.distill is not None)
 
 
-def _room(finished: Finished, part: str, ranks: Ranks) -> MakeRoom:
-    """Room for a part, made by one process for all; where something finished would be lost, all refuse."""
+def _before_write(folder: WorkFolder, artefact: str, ranks: Ranks) -> BeforeWrite:
+    """A callback that checks on all ranks that nothing would be lost, then moves old artefacts aside on rank 0."""
 
-    def make(identity: str, settings: Mapping[str, Any]) -> None:
-        finished.check(part, identity, settings)
-        ranks.wait()
-        if ranks.first:
-            finished.make_room(part, identity)
-        ranks.wait()
+    def before_write(identity: str, settings: Mapping[str, Any]) -> None:
+        folder.check(artefact, identity, settings)
+        ranks.barrier()
+        if ranks.is_main:
+            folder.set_aside(artefact, identity)
+        ranks.barrier()
 
-    return make
+    return before_write

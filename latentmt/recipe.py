@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from latentmt.config import Section, load
+from latentmt.config import ALIASES_END, Section, Warn, current_names, load
 from latentmt.data.prepare import DataConfig
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.distill import DistillConfig
 from latentmt.fields.learned import DisplacementConfig
 from latentmt.fields.registry import AnyFieldConfig, learned_field
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
-from latentmt.train.loop import TrainConfig
+from latentmt.train.config import TrainConfig
 from latentmt.train.tasks import ElboConfig
 
 Smoothing = Annotated[float, Field(ge=0, lt=1)]
@@ -107,18 +107,29 @@ def recipe_name(path: Path) -> str:
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read and check a recipe."""
-    return load(recipe_file(path), Recipe, overrides, _with_fields)
+    """Read and check a recipe. Old names of keys are reported once."""
+    return load(recipe_file(path), Recipe, overrides, info, _upgrade)
 
 
-def _with_fields(tree: dict[str, Any], where: str) -> dict[str, Any]:
+def _upgrade(values: dict[str, Any], where: str, warn: Warn) -> dict[str, Any]:
     """Fields under `fields`, each with its kind. Version 0.1 had them at the top."""
-    top = {name: tree.pop(name) for name in ("score", "energy") if name in tree}
-    if top:
-        say(f"WARNING: {where}: {', '.join(top)} belong under fields; the old place goes with 0.3")
-    stages = top | (tree.get("fields") or {})
+    moved = {name: values[name] for name in ("score", "energy") if name in values}
+    if moved:
+        warn(f"{where}: {', '.join(moved)} belong under fields; the old place goes with {ALIASES_END}")
+    fields = values.get("fields") or {}
+    if not isinstance(fields, dict):
+        return values
+    moved = current_names({"fields": moved}, Recipe, where)["fields"]
+    stages = fields | {name: _merged(fields.get(name), stage) for name, stage in moved.items()}
     for name, stage in stages.items():
         learned_field(name)
-        if isinstance(stage, dict) and isinstance(stage.get("model", {}), dict):
-            stages[name] = stage | {"model": {"kind": name} | stage.get("model", {})}
-    return tree | {"fields": stages} if stages else tree
+        stages[name] = _merged({"model": {"kind": name}}, stage) if isinstance(stage, dict) else stage
+    others = {name: value for name, value in values.items() if name not in moved}
+    return others | {"fields": {name: stage for name, stage in stages.items() if stage is not None}}
+
+
+def _merged(base: Any, over: Any) -> Any:
+    """Both, section by section; where they differ, what is over the base."""
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return over
+    return base | {key: _merged(base.get(key), value) for key, value in over.items()}

@@ -1,11 +1,11 @@
-"""The finished parts of a work folder: none makes way for another unless that is asked for.
+"""The finished artefacts of a work folder. None is replaced unless `--replace` is given.
 
-    work/<part>                 corpus, teacher, distilled, latent, score, energy
-    work/training/<part>        the state and the logs of the training that makes it
-    work/replaced/1/<part> …    what was put aside with its training, until all of it has been made again
+    work/<artefact>                 corpus, teacher, distilled, latent, and a folder for each field
+    work/training/<artefact>        the checkpoint and the logs of its training
+    work/replaced/1/<artefact> …    old artefacts and their training, until all of them have been made again
 
-A part says what it was made with: its identity, a hash of all that decides it, and the settings themselves, so that a
-difference can be named. This file moves parts; it makes none.
+An artefact records its identity, which is a hash of everything that affects it, and its settings, so that differences
+can be named. This file moves artefacts. It creates none.
 """
 
 from __future__ import annotations
@@ -20,156 +20,166 @@ from pathlib import Path
 from typing import Any
 
 from latentmt.bundle import read_format
+from latentmt.config import current_names
 from latentmt.data.corpus import read_manifest
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.errors import UserError
+from latentmt.fields.registry import learned_fields
 from latentmt.files import make_folder, remove
-from latentmt.train.state import STATE, read_progress
+from latentmt.recipe import Recipe
+from latentmt.train.checkpoint import CHECKPOINT, read_progress
 
-PARTS = ("corpus", "teacher", "distilled", "latent", "score", "energy")
-"""Each is made from those before it; but for fields, which are made from the latent model."""
-ASIDE = "replaced"
+REPLACED = "replaced"
 TRAINING = "training"
 CHOICES = "name another folder with --work, or replace it with --replace"
-SHOWN = 6
-"""Differences that are named."""
+MAX_DIFFERENCES = 6
+"""Differences that are listed in an error."""
 
-MakeRoom = Callable[[str, Mapping[str, Any]], None]
-"""Called with identity and settings before a part is made."""
+BeforeWrite = Callable[[str, Mapping[str, Any]], None]
+"""Called with identity and settings before an artefact is written."""
+
+
+def artefacts() -> list[str]:
+    """Each depends on those before it, except fields, which depend on the latent model only."""
+    return ["corpus", "teacher", "distilled", "latent", *learned_fields()]
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a finished part says of itself."""
+    """The identity and settings that a finished artefact records."""
 
     identity: str | None
-    """None if it cannot be read."""
+    """None if it is not readable."""
     settings: Mapping[str, Any]
-    """Empty where an older version has made it."""
+    """Empty if an older version wrote it."""
 
 
 @dataclass(frozen=True)
-class Finished:
-    """The finished parts of a work folder."""
+class WorkFolder:
+    """The finished artefacts of a work folder."""
 
     work: Path
     replace: bool
-    """Whether what has other settings may be put aside."""
+    """Whether artefacts with other settings may be moved aside."""
     distilled: bool
-    """Whether the latent model learns from the teacher."""
+    """Whether the latent model is trained on distilled targets."""
 
-    def check(self, part: str, identity: str, settings: Mapping[str, Any]) -> None:
-        """Refuse to lose what is finished, but for a corpus that nothing has learnt from, or training that goes on."""
-        path = self.work / part
-        found = record(path)
-        if self.replace or (found and found.identity == identity):
+    def check(self, artefact: str, identity: str, settings: Mapping[str, Any]) -> None:
+        """Raise an error if writing this artefact would lose a finished one or unfinished training.
+
+        A corpus that no model was trained on may be lost.
+        """
+        path = self.work / artefact
+        old = read_record(path)
+        if self.replace or (old and old.identity == identity):
             return
         if path.is_symlink():
             raise UserError(
-                f"{path}: is a symbolic link, and what it leads to is not of these settings; name another folder with "
+                f"{path}: is a symbolic link, and its target has other settings; name another folder with "
                 "--work, or have the link removed with --replace"
             )
-        if found and (losing := self._losing(part)):
-            others = [other for other in reversed(losing) if other != part]
+        if old and (invalidated := self._invalidated(artefact)):
+            others = [other for other in reversed(invalidated) if other != artefact]
             learnt = f" ({', '.join(others)} learnt from it)" if others else ""
             raise UserError(
-                f"{path}: is finished, with other settings{learnt}: {differences(found.settings, settings)}; "
+                f"{path}: is finished, with other settings{learnt}: {differences(old.settings, settings)}; "
                 f"{CHOICES}, which keeps the old one until the new one is whole"
             )
-        if self._interrupts(part, identity):
-            raise UserError(f"{self.work / TRAINING / part}: is unfinished, with other settings; {CHOICES}")
+        if self._unfinished_other(artefact, identity):
+            raise UserError(f"{self.work / TRAINING / artefact}: is unfinished, with other settings; {CHOICES}")
 
-    def make_room(self, part: str, identity: str) -> None:
-        """Put aside what would be lost; what was put aside and is wanted again comes back. One process does this."""
-        path = self.work / part
-        found = record(path)
-        if found and found.identity == identity:
+    def set_aside(self, artefact: str, identity: str) -> None:
+        """Move aside what would be lost; restore this artefact if it was moved aside before. Called by one process."""
+        path = self.work / artefact
+        old = read_record(path)
+        if old and old.identity == identity:
             return
-        if (found and self._losing(part)) or self._interrupts(part, identity):
-            self._put_aside(part)
-        if path.is_symlink():  # to a corpus that nothing has learnt from, or to nothing finished
+        if (old and self._invalidated(artefact)) or self._unfinished_other(artefact, identity):
+            self._move_aside(artefact)
+        if path.is_symlink():  # to a corpus that no model was trained on, or to nothing finished
             _unlink(path)
-        for folder in self._numbered():
-            if _holds(folder, part, identity):
-                self._take_back(folder, part)
+        for folder in self._folders():
+            if _matches(folder, artefact, identity):
+                self._restore(folder, artefact)
                 return
 
-    def tidy(self) -> None:
-        """Remove what was put aside, once all of it has been made again."""
-        aside = self.aside()
-        if all(record(self.work / path.name) for path in aside):
-            for path in aside:
+    def clean_up(self) -> None:
+        """Remove what was moved aside, once all of it has been made again."""
+        replaced = self.replaced()
+        if all(read_record(self.work / path.name) for path in replaced):
+            for path in replaced:
                 remove(path)
-            if aside:
-                names = ", ".join(str(path.relative_to(self.work / ASIDE)) for path in aside)
-                say(f"{self.work / ASIDE}: {names} removed, since all is made again")
-        for folder in self._numbered():
+            if replaced:
+                names = ", ".join(str(path.relative_to(self.work / REPLACED)) for path in replaced)
+                info(f"{self.work / REPLACED}: {names} removed, since all is made again")
+        for folder in self._folders():
             _remove_empty(folder / TRAINING)
             _remove_empty(folder)
-        _remove_empty(self.work / ASIDE)
+        _remove_empty(self.work / REPLACED)
 
-    def aside(self) -> list[Path]:
-        """What was put aside."""
-        places = [place for folder in self._numbered() for place in (folder, folder / TRAINING)]
-        return [place / part for place in places for part in PARTS if (place / part).exists()]
+    def replaced(self) -> list[Path]:
+        """The paths that were moved aside."""
+        parents = [parent for folder in self._folders() for parent in (folder, folder / TRAINING)]
+        return [parent / artefact for parent in parents for artefact in artefacts() if (parent / artefact).exists()]
 
-    def _numbered(self) -> list[Path]:
-        """The folders of what was put aside, the first one first."""
-        return sorted((path for path in self.work.glob(f"{ASIDE}/*") if path.name.isdecimal()), key=_number)
+    def _folders(self) -> list[Path]:
+        """The numbered folders of replaced artefacts, in order."""
+        return sorted((path for path in self.work.glob(f"{REPLACED}/*") if path.name.isdecimal()), key=_number)
 
-    def _with_later(self, part: str) -> list[str]:
-        """A part and those made from it, the last made first."""
-        alone = part in ("score", "energy") or (part == "teacher" and not self.distilled)
-        return list(reversed((part,) if alone else PARTS[PARTS.index(part) :]))
+    def _with_dependents(self, artefact: str) -> list[str]:
+        """An artefact and those that depend on it, dependents first."""
+        alone = artefact in learned_fields() or (artefact == "teacher" and not self.distilled)
+        names = artefacts()
+        return list(reversed([artefact] if alone else names[names.index(artefact) :]))
 
-    def _losing(self, part: str) -> list[str]:
-        """The finished parts that a new one would take the place or the ground of, the last made first."""
-        losing = [other for other in self._with_later(part) if record(self.work / other)]
-        return [] if losing == ["corpus"] else losing
+    def _invalidated(self, artefact: str) -> list[str]:
+        """The finished artefacts that a new one would replace or make stale, dependents first."""
+        invalidated = [other for other in self._with_dependents(artefact) if read_record(self.work / other)]
+        return [] if invalidated == ["corpus"] else invalidated
 
-    def _interrupts(self, part: str, identity: str) -> bool:
-        """Whether a part's training has begun with other settings, and not ended."""
-        progress = read_progress(self.work / TRAINING / part / STATE)
+    def _unfinished_other(self, artefact: str, identity: str) -> bool:
+        """Whether training of an artefact has started with other settings and is unfinished."""
+        progress = read_progress(self.work / TRAINING / artefact / CHECKPOINT)
         return progress is not None and progress.run != identity and progress.step < progress.total
 
-    def _put_aside(self, part: str) -> None:
-        """Put a part aside with all that was made from it, and their training."""
-        folder = self.work / ASIDE / str(1 + max(map(_number, self._numbered()), default=0))
+    def _move_aside(self, artefact: str) -> None:
+        """Move aside an artefact, its dependents and their training."""
+        folder = self.work / REPLACED / str(1 + max(map(_number, self._folders()), default=0))
         moved: list[str] = []
-        for other in self._with_later(part):  # those that depend on others first: what is left in place goes together
-            finished, training = record(self.work / other), self.work / TRAINING / other
+        for other in self._with_dependents(artefact):  # dependents first, so that what stays is consistent
+            finished, training = read_record(self.work / other), self.work / TRAINING / other
             moved += [other] if finished or training.exists() else []
             if finished:
                 _move(self.work / other, folder / other)
-            if training.exists():  # after its part, and back before it
+            if training.exists():  # after its artefact; restored before it
                 _move(training, folder / TRAINING / other)
-        say(f"{folder}: {', '.join(reversed(moved))} put aside until all is made again")
+        info(f"{folder}: {', '.join(reversed(moved))} put aside until all is made again")
 
-    def _take_back(self, folder: Path, part: str) -> None:
-        """Put a part and its training back where they were."""
-        if (training := folder / TRAINING / part).exists():
-            remove(self.work / TRAINING / part)  # no state, or that of training that has ended
-            _move(training, self.work / TRAINING / part)
-        if (folder / part).exists():
-            remove(self.work / part)  # a corpus that nothing has learnt from, if anything
-            _move(folder / part, self.work / part)
-        say(f"{self.work / part}: taken back from {folder}")
+    def _restore(self, folder: Path, artefact: str) -> None:
+        """Move an artefact and its training back."""
+        if (training := folder / TRAINING / artefact).exists():
+            remove(self.work / TRAINING / artefact)  # no checkpoint, or that of a finished run
+            _move(training, self.work / TRAINING / artefact)
+        if (folder / artefact).exists():
+            remove(self.work / artefact)  # at most a corpus that no model was trained on
+            _move(folder / artefact, self.work / artefact)
+        info(f"{self.work / artefact}: restored from {folder}")
 
 
 def _number(folder: Path) -> int:
     return int(folder.name)
 
 
-def _holds(folder: Path, part: str, identity: str) -> bool:
-    """Whether a part that was put aside, or its training if it is unfinished, is of an identity."""
-    if found := record(folder / part):
-        return found.identity == identity
-    progress = read_progress(folder / TRAINING / part / STATE)
+def _matches(folder: Path, artefact: str, identity: str) -> bool:
+    """Whether an artefact that was moved aside, or its unfinished training, has this identity."""
+    if old := read_record(folder / artefact):
+        return old.identity == identity
+    progress = read_progress(folder / TRAINING / artefact / CHECKPOINT)
     return progress is not None and progress.run == identity
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move a folder; a link is only removed, since what it leads to is not of this run."""
+    """Move a folder. A link is only removed, since its target belongs to another run."""
     if source.is_symlink():
         _unlink(source)
     else:
@@ -179,48 +189,55 @@ def _move(source: Path, target: Path) -> None:
 
 def _unlink(link: Path) -> None:
     link.unlink()
-    say(f"{link}: link removed")
+    info(f"{link}: link removed")
 
 
 def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # it holds something, or is not there
+    with contextlib.suppress(OSError):  # not empty, or missing
         folder.rmdir()
 
 
-def record(folder: Path) -> Record | None:
-    """What the part in a folder says of itself; None if there is none."""
+def read_record(folder: Path) -> Record | None:
+    """The record of the artefact in a folder; None if there is none."""
     try:
         if (folder / "manifest.json").exists():
             manifest = read_manifest(folder)
-            return Record(manifest.fingerprint, manifest.settings)
+            return Record(manifest.fingerprint, _present_names(manifest.settings, folder))
         if (folder / "format.json").exists():
             about = read_format(folder)
-            return Record(about.facts.get("run"), about.settings)
-    except UserError:  # of another format, say: still somebody's
+            return Record(about.facts.get("run"), _present_names(about.settings, folder))
+    except UserError:  # of another format, for example
         return Record(None, {})
     return None
 
 
+def _present_names(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Settings under the present names of their keys. A field's are stored under the field's name alone."""
+    fields = {name: settings[name] for name in learned_fields() if name in settings}
+    renamed = current_names({"fields": fields}, Recipe, str(folder))["fields"]
+    return current_names(settings, Recipe, str(folder)) | renamed
+
+
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """What differs, in one line."""
+    """The differences between settings, in one line."""
     if not old:
         return "it does not say which"
     before, after = _flat(old), _flat(new)
     keys = [key for key in before | after if before.get(key) != after.get(key)]
-    named = [f"{key} {_shown(before.get(key))} → {_shown(after.get(key))}" for key in keys[:SHOWN]]
-    more = [f"and {len(keys) - SHOWN} more"] if len(keys) > SHOWN else []
-    return ", ".join([*named, *more]) or "it was made by another version"
+    shown = [f"{key} {_format(before.get(key))} → {_format(after.get(key))}" for key in keys[:MAX_DIFFERENCES]]
+    more = [f"and {len(keys) - MAX_DIFFERENCES} more"] if len(keys) > MAX_DIFFERENCES else []
+    return ", ".join([*shown, *more]) or "it was made by another version"
 
 
-def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """A tree of settings, by dotted keys."""
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted keys."""
     flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return "none"
     if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value):

@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 
 from latentmt.bundle import read_format
-from latentmt.config import to_tree
+from latentmt.config import to_dict
 from latentmt.data.corpus import Corpus
 from latentmt.errors import UserError
 from latentmt.fields.learned import FieldNetwork
@@ -27,7 +27,8 @@ from latentmt.networks import BundleConfig, LoadedBundle, load_bundle
 from latentmt.options import DecodingOptions
 from latentmt.recipe import FieldStage, LatentStage, Recipe, Stage, TeacherStage
 from latentmt.task import Task
-from latentmt.train.loop import TrainConfig, Validation, deciding, run_identity
+from latentmt.train.config import TrainConfig, identity_settings, run_identity
+from latentmt.train.loop import Validation
 from latentmt.train.ranks import Ranks
 from latentmt.train.tasks import LatentTask, TeacherTask
 from latentmt.translator import Translator
@@ -63,7 +64,7 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """All that decides the result, by the recipe's names."""
         others = {key: value for key, value in self.identity.items() if key != "stage"}
-        return {self.stage: self.identity["stage"] | {"train": deciding(self.train)}, **others}
+        return {self.stage: self.identity["stage"] | {"train": identity_settings(self.train)}, **others}
 
 
 def make_plan(recipe: Recipe, work: Path, stage: str, ranks: Ranks) -> Plan:
@@ -158,7 +159,7 @@ def started(plan: Plan, folder: Path, out: Path) -> Plan:
 def _size(config: BundleConfig) -> list[dict[str, Any]]:
     """All that decides what weights mean."""
     parts = [resolved(part) for part in (config.teacher, config.latent, config.field) if part]
-    return [{key: value for key, value in to_tree(part).items() if key not in ("preset", "dropout")} for part in parts]
+    return [{key: value for key, value in to_dict(part).items() if key not in ("preset", "dropout")} for part in parts]
 
 
 def _deciding(settings: Stage) -> dict[str, Any]:
@@ -166,7 +167,7 @@ def _deciding(settings: Stage) -> dict[str, Any]:
 
     Keys that version 0.1 did not have are left out while they have their default, so that identities stay the same.
     """
-    tree, model = to_tree(settings), to_tree(resolved(settings.model))
+    tree, model = to_dict(settings), to_dict(resolved(settings.model))
     del tree["train"]
     added = {"prior": "gaussian", "output": "tokens"}
     return tree | {"model": {key: value for key, value in model.items() if value != added.get(key, ...)}}

@@ -41,7 +41,7 @@ CONFIGS = {
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(["ein kleiner Satz", "a small sentence"] * 20, TokenizerConfig(vocabulary=400))
+    return train_tokenizer(["ein kleiner Satz", "a small sentence"] * 20, TokenizerConfig(vocab_size=400))
 
 
 def saved(folder: Path, kind: str, tokenizer: Tokenizer, latent: str | None = None) -> tuple[nn.Module, str]:

@@ -49,7 +49,7 @@ def recipe(tmp_path: Path) -> Path:
     path = tmp_path / "recipe.yaml"
     path.write_text(
         "data: {languages: [de, en], train: [{source: [train.de], target: [train.en]}], "
-        "dev: {source: [train.de], target: [train.en], limit: 50}, tokenizer: {vocabulary: 600}}"
+        "dev: {source: [train.de], target: [train.en], limit: 50}, tokenizer: {vocab_size: 600}}"
     )
     return path
 

@@ -1,11 +1,12 @@
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import pytest
 from pydantic import Field
 
-from latentmt.config import Section, from_tree, load, to_tree, to_yaml
+from latentmt.config import Section, current_names, from_dict, load, original_names, to_dict, to_yaml
 from latentmt.errors import UserError
 from latentmt.recipe import Recipe, load_recipe, recipe_name
 
@@ -14,6 +15,7 @@ RECIPES = sorted(Path(__file__).parent.parent.glob("recipes/*/recipe.yaml"))
 
 @dataclass(frozen=True, kw_only=True)
 class Inner(Section):
+    aliases: ClassVar[Mapping[str, str]] = {"speed": "rate"}
     size: Annotated[int, Field(ge=1)] = 3
     rate: float = 0.1
     path: Path | None = None
@@ -23,6 +25,8 @@ class Inner(Section):
 class Outer(Section):
     inner: Inner = field(default_factory=Inner)
     several: tuple[Inner, ...] = ()
+    named: dict[str, Inner] = field(default_factory=dict)
+    maybe: tuple[Inner, ...] | None = None
     name: str
 
 
@@ -75,7 +79,7 @@ def test_an_integer_is_a_number_too(tmp_path: Path) -> None:
         ("", "file.yaml: expected keys and values, found nothing"),
     ],
 )
-def test_a_mistake_is_one_line_naming_key_and_file(tmp_path: Path, text: str, expected: str) -> None:
+def test_an_error_is_one_line_with_key_and_file(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in complaint(tmp_path, text)
 
 
@@ -87,7 +91,7 @@ def test_overrides(tmp_path: Path) -> None:
     assert "name is a value, not a section" in complaint(tmp_path, "name: x", "name.size=3")
 
 
-def test_an_override_leaves_aliases_alone(tmp_path: Path) -> None:
+def test_an_override_does_not_change_a_shared_yaml_anchor(tmp_path: Path) -> None:
     got = loaded(tmp_path, "{name: x, several: [&same {size: 2}], inner: *same}", "inner.size=7")
     assert (got.inner.size, got.several[0].size) == (7, 2)
 
@@ -105,34 +109,112 @@ def test_missing_and_undecodable_files(tmp_path: Path) -> None:
     [
         ("score={model: {kind: energy}, train: {}}", "score.model.kind is energy"),
         ("teacher=null", "distill needs a teacher"),
-        ("teacher.train.betas=[0.9, 1.0]", "teacher.train.betas.1: input should be less than 1, got 1.0"),
+        ("teacher.train.adam_betas=[0.9, 1.0]", "teacher.train.adam_betas.1: input should be less than 1, got 1.0"),
         ("teacher.train.seed=20260101123", "teacher.train.seed: input should be less than 4294967296"),
         ("teacher.model.heads=7", "d_model 256 is not even and a multiple of heads 7"),
     ],
 )
-def test_settings_that_do_not_fit_are_one_line(override: str, message: str) -> None:
+def test_inconsistent_settings_are_an_error_of_one_line(override: str, message: str) -> None:
     with pytest.raises(UserError) as error:
         load_recipe(Path(__file__).parent.parent / "recipes" / "ted_deen", [override])
     assert message in str(error.value)
     assert len(str(error.value)) < 200
 
 
-def test_what_is_written_reads_back_equal(tmp_path: Path) -> None:
+def test_written_yaml_is_read_back_equal(tmp_path: Path) -> None:
     config = Outer(name="ä", inner=Inner(rate=1e-9, path=Path("a")), several=(Inner(size=9),))
-    assert from_tree(to_tree(config), Outer, "") == config
+    assert from_dict(to_dict(config), Outer, "") == config
     assert loaded(tmp_path, to_yaml(config)) == config
 
 
+def test_old_names_load_at_any_depth_with_one_warning(tmp_path: Path) -> None:
+    old = "{name: x, inner: {speed: 1.0}, several: [{}, {speed: 2.0}], named: {a: {speed: 3.0}}, maybe: [{speed: 4.0}]}"
+    path, warnings = tmp_path / "file.yaml", []
+    path.write_text(old)
+    config = load(path, Outer, warn=warnings.append)
+    assert config == loaded(tmp_path, old.replace("speed", "rate"))
+    assert config.maybe == (Inner(rate=4.0),)
+    sections = [f"{section}.speed is now {section}.rate" for section in ("inner", "several", "a", "maybe")]
+    assert warnings == [f"{path}: {', '.join(sections)}; the old names go with 0.3"]
+    assert from_dict({"name": "x", "inner": {"speed": 1.0}}, Outer, "") == Outer(name="x", inner=Inner(rate=1.0))
+
+
+def test_old_names_in_overrides_replace_new_names_in_the_file(tmp_path: Path) -> None:
+    path, warnings = tmp_path / "file.yaml", []
+    path.write_text("{name: x, inner: {rate: 1.0}}")
+    assert load(path, Outer, ["inner.speed=2.0"], warn=warnings.append).inner.rate == 2.0
+    assert warnings == ["--set inner.speed=2.0: inner.speed is now inner.rate; the old name goes with 0.3"]
+    assert load(path, Outer, ["inner={speed: 3.0}"]).inner.rate == 3.0
+
+
+def test_old_and_new_name_together_are_an_error_of_one_line(tmp_path: Path) -> None:
+    message = "file.yaml: inner.speed is the old name of inner.rate, and both are given"
+    assert complaint(tmp_path, "{name: x, inner: {rate: 1.0, speed: 1.0}}") == message
+
+
+def test_a_section_that_contains_itself_is_an_error_of_one_line(tmp_path: Path) -> None:
+    assert complaint(tmp_path, "name: x\nseveral: &a [*a]") == "file.yaml: a section contains itself"
+
+
+def test_original_names_are_the_inverse_of_current_names() -> None:
+    config = to_dict(Outer(name="x", several=(Inner(),), named={"a": Inner(rate=3.0)}))
+    original = original_names(config, Outer)
+    assert original["several"] == [{"size": 3, "speed": 0.1, "path": None}]
+    assert current_names(original, Outer, "") == config
+
+
+OLD_RECIPE = """
+data:
+  languages: [de, en]
+  train: [{source: [train.de], target: [train.en]}]
+  dev: {source: [dev.de], target: [dev.en]}
+  tokenizer: {vocabulary: 700}
+teacher:
+  model: {preset: tiny}
+  train: {batch_rows: 16, parts: 2, rate: 6e-3, betas: [0.8, 0.9], epsilon: 1e-8, clip: 2.0, average: 0.9}
+distill: {part_batches: 3}
+"""
+
+
+def test_a_recipe_of_version_0_1_loads_equal_to_the_present_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(OLD_RECIPE)
+    recipe, warning = load_recipe(path), capsys.readouterr().err
+    assert recipe.teacher
+    assert recipe.teacher.train.learning_rate == 6e-3
+    assert warning.count("\n") == 1
+    assert f"{path}: tokenizer.vocabulary is now tokenizer.vocab_size, train.parts is now" in warning
+    path.write_text(to_yaml(recipe))
+    assert load_recipe(path) == recipe
+    assert capsys.readouterr().err == ""
+    names = {"vocabulary": "vocab_size", "parts": "grad_accumulation", "rate": "learning_rate", "betas": "adam_betas"}
+    names |= {
+        "epsilon": "adam_epsilon",
+        "clip": "max_grad_norm",
+        "average": "ema_decay",
+        "part_batches": "shard_batches",
+    }
+    present = OLD_RECIPE
+    for old, new in names.items():
+        present = present.replace(f" {old}:", f" {new}:").replace(f"{{{old}:", f"{{{new}:")
+    path.write_text(present)
+    assert load_recipe(path) == recipe
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.parent.name)
-def test_every_recipe_is_valid(path: Path) -> None:
+def test_every_recipe_is_valid(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = load_recipe(path.parent)
+    assert capsys.readouterr().err == ""  # no old name of a key
     assert isinstance(recipe, Recipe)
     assert recipe_name(path.parent) == recipe_name(path) == path.parent.name
     assert (path.parent / "README.md").exists()
 
 
 @pytest.mark.parametrize("path", sorted(set(RECIPES[0].parent.parent.glob("*/*.yaml")) - set(RECIPES)), ids=str)
-def test_what_lies_beside_a_recipe_is_one_too(path: Path) -> None:
+def test_every_other_yaml_file_beside_a_recipe_is_a_recipe(path: Path) -> None:
     assert isinstance(load_recipe(path), Recipe)
 
 

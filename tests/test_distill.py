@@ -17,7 +17,7 @@ from latentmt.data.prepare import DataConfig, prepare
 from latentmt.data.text import ParallelText
 from latentmt.data.tokenizer import EOS, TokenizerConfig
 from latentmt.data.tokens import Tokens
-from latentmt.distill import DistillConfig, DistillFacts, distill
+from latentmt.distill import DistillConfig, DistillFacts, _fingerprint, distill
 from latentmt.errors import UserError
 from latentmt.infer.beam import BeamConfig, Hypothesis, beam_search
 from latentmt.models.teacher import Teacher, TeacherConfig
@@ -26,7 +26,7 @@ from latentmt.objectives import smoothed_cross_entropy
 SAMPLE = Path(__file__).parent / "fixtures" / "tatoeba"
 PAIRS = 160
 ROW_WIDTH = 32
-CONFIG = DistillConfig(beam=BeamConfig(beam=3), batch_tokens=300, part_batches=2)
+CONFIG = DistillConfig(beam=BeamConfig(beam=3), batch_tokens=300, shard_batches=2)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         train=(text,),
         dev=dataclasses.replace(text, limit=7),
         test=dataclasses.replace(text, limit=5),
-        tokenizer=TokenizerConfig(vocabulary=400),
+        tokenizer=TokenizerConfig(vocab_size=400),
         clean=CleanConfig(max_length=ROW_WIDTH),
         row_width=ROW_WIDTH,
     )
@@ -91,9 +91,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 
 def run(
-    teacher: Teacher, corpus: Corpus, out: Path, config: DistillConfig = CONFIG, name: str = "a", **ranks: object
+    teacher: Teacher, corpus: Corpus, out: Path, config: DistillConfig = CONFIG, name: str = "a", **distributed: object
 ) -> tuple[Corpus, DistillFacts]:
-    return distill(teacher, corpus, out, config, teacher_hash=name, device="cpu", **ranks)
+    return distill(teacher, corpus, out, config, teacher_hash=name, device="cpu", **distributed)
 
 
 def sentences(corpus: Corpus, name: str = "train") -> list[tuple[list[int], list[int]]]:
@@ -101,7 +101,7 @@ def sentences(corpus: Corpus, name: str = "train") -> list[tuple[list[int], list
     return [(split.source[i].tolist(), split.target[i].tolist()) for i in range(len(split))]
 
 
-def test_targets_are_the_teachers_pair_by_pair(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
+def test_targets_are_the_teachers_translations(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
     distilled, facts = run(teacher, corpus, tmp_path)
     assert teacher.training  # the caller's teacher is left alone
     distilled.verify()
@@ -146,7 +146,7 @@ def test_the_rest_of_the_corpus_is_copied(teacher: Teacher, corpus: Corpus, fake
     assert sentences(distilled) == [(source, [*source[-2::-1], EOS]) for source, _ in sentences(corpus)]
 
 
-def test_a_killed_run_goes_on_where_it_was(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_a_killed_run_resumes(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
     whole, _ = run(teacher, corpus, tmp_path / "whole")
     batches, fake.batches = fake.batches, 0
     assert batches > 8
@@ -163,7 +163,9 @@ def test_a_killed_run_goes_on_where_it_was(teacher: Teacher, corpus: Corpus, fak
     assert resumed.manifest == dataclasses.replace(whole.manifest, data=resumed.manifest.data)  # files' hashes too
 
 
-def test_damaged_and_foreign_parts_are_made_again(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_damaged_and_foreign_shards_are_written_again(
+    teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path
+) -> None:
     whole, _ = run(teacher, corpus, tmp_path / "whole")
     batches, fake.batches, fake.dies_at = fake.batches, 0, 7
     with pytest.raises(KeyboardInterrupt):
@@ -187,7 +189,7 @@ def test_damaged_and_foreign_parts_are_made_again(teacher: Teacher, corpus: Corp
     assert sentences(other) == [(source, source) for source, _ in sentences(corpus)]
 
 
-def test_nothing_changed_nothing_done(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_an_unchanged_corpus_is_not_written_again(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
     first, facts = run(teacher, corpus, tmp_path)
     batches, fake.batches = fake.batches, 0
     (tmp_path / "parts").mkdir()  # as if killed after the commit
@@ -209,30 +211,30 @@ def test_nothing_changed_nothing_done(teacher: Teacher, corpus: Corpus, fake: Fa
     mended.verify()
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_several_ranks_make_what_one_makes(
-    teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path, ranks: int
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_several_ranks_give_the_result_of_one(
+    teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path, world_size: int
 ) -> None:
     one, _ = run(teacher, corpus, tmp_path / "one")
-    barrier = threading.Barrier(ranks, timeout=60)
+    barrier = threading.Barrier(world_size, timeout=60)
     results: dict[int, tuple[Corpus, DistillFacts]] = {}
 
     def work(rank: int) -> None:
-        results[rank] = run(teacher, corpus, tmp_path / "many", rank=rank, ranks=ranks, barrier=barrier.wait)
+        results[rank] = run(teacher, corpus, tmp_path / "many", rank=rank, world_size=world_size, barrier=barrier.wait)
 
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(world_size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(results) == list(range(ranks))
+    assert sorted(results) == list(range(world_size))
     for many, facts in results.values():
         assert many.manifest == dataclasses.replace(one.manifest, data=many.manifest.data)
         assert 0 < facts.translated < facts.pairs
     assert sum(facts.translated for _, facts in results.values()) == one.manifest.splits["train"].pairs
 
 
-def test_another_number_of_ranks_may_go_on(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_another_number_of_ranks_can_resume(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
     one, _ = run(teacher, corpus, tmp_path / "one")
     batches, fake.batches = fake.batches, 0
 
@@ -240,19 +242,19 @@ def test_another_number_of_ranks_may_go_on(teacher: Teacher, corpus: Corpus, fak
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):  # the second of two ranks does its share, then all are killed
-        run(teacher, corpus, tmp_path / "out", rank=1, ranks=2, barrier=killed)
+        run(teacher, corpus, tmp_path / "out", rank=1, world_size=2, barrier=killed)
     share, fake.batches = fake.batches, 0
     assert 0 < share < batches
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
     assert run(teacher, corpus, tmp_path / "out")[0].manifest.files == one.manifest.files
     assert fake.batches == batches - share
-    with pytest.raises(UserError, match="part 0 of"):  # a barrier that does not wait is found out
+    with pytest.raises(UserError, match="shard 0 of"):  # a barrier that does not wait is found out
         run(
             teacher,
             corpus,
             tmp_path / "copy",
             rank=0,
-            ranks=5,
+            world_size=5,
             barrier=lambda: shutil.rmtree(tmp_path / "copy" / "parts"),
         )
 
@@ -271,7 +273,7 @@ def with_monolingual(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         train=(text,),
         dev=dataclasses.replace(text, limit=7, repeat=1),
         monolingual=("mono.de",),
-        tokenizer=TokenizerConfig(vocabulary=400),
+        tokenizer=TokenizerConfig(vocab_size=400),
         clean=CleanConfig(max_length=ROW_WIDTH),
         row_width=ROW_WIDTH,
     )
@@ -308,7 +310,7 @@ def test_the_same_words_in_another_order_are_another_source(teacher: Teacher, fa
     (tmp_path / "x.de").write_text("a b\nb a\na a b\na b a\n", "utf-8")
     (tmp_path / "x.en").write_text("1\n2\n3\n4\n", "utf-8")
     text = ParallelText(source=("x.de",), target=("x.en",))
-    config = DataConfig(languages=("de", "en"), train=(text,), dev=text, tokenizer=TokenizerConfig(vocabulary=400))
+    config = DataConfig(languages=("de", "en"), train=(text,), dev=text, tokenizer=TokenizerConfig(vocab_size=400))
     corpus, _ = prepare(config, tmp_path, tmp_path / "corpus")
     sized = Teacher(TeacherConfig(preset="tiny", d_model=16, d_filter=32), corpus.tokenizer.size)
     distilled, _ = run(sized, corpus, tmp_path / "out")
@@ -316,7 +318,7 @@ def test_the_same_words_in_another_order_are_another_source(teacher: Teacher, fa
     assert sentences(distilled) == [(source, [*source[-2::-1], EOS]) for source, _ in sentences(corpus)]
 
 
-def test_the_first_parts_are_a_fair_sample(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_the_first_shards_are_a_fair_sample(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
     lengths: list[int] = []
     fake.answer = lambda source: lengths.append(len(source)) or Fake.backwards(source)
     run(teacher, corpus, tmp_path)
@@ -348,7 +350,7 @@ def test_unusable_translations_are_replaced_and_counted(
     assert {config.max_length for config in fake.configs} == {ROW_WIDTH}  # no runaway is searched for
 
 
-def test_a_teacher_that_never_ends_is_replaced_throughout(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
+def test_a_teacher_without_eos_is_replaced_by_references(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
     endless = Teacher(TeacherConfig(preset="tiny", d_model=16, d_filter=32), corpus.tokenizer.size)
     with torch.no_grad():
         endless.embedding.weight[EOS] *= 0.0
@@ -358,7 +360,7 @@ def test_a_teacher_that_never_ends_is_replaced_throughout(teacher: Teacher, corp
     assert sentences(distilled) == sentences(corpus)
 
 
-def test_what_cannot_be_is_refused(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(teacher: Teacher, corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="a folder of its own"):
         run(teacher, corpus, corpus.folder)
     stranger = Teacher(TeacherConfig(preset="tiny", d_model=16, d_filter=32), 17)
@@ -367,3 +369,10 @@ def test_what_cannot_be_is_refused(teacher: Teacher, corpus: Corpus, tmp_path: P
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="is needed as a folder"):
         run(teacher, corpus, tmp_path / "file")
+
+
+def test_the_fingerprint_of_a_distilled_corpus_is_that_of_version_0_1(corpus: Corpus) -> None:
+    config = DistillConfig(beam=BeamConfig(beam=2), batch_tokens=77, shard_batches=3, bf16=False)
+    source = dataclasses.replace(corpus, manifest=dataclasses.replace(corpus.manifest, fingerprint="c"))
+    fingerprint = _fingerprint(source, "h", config)
+    assert fingerprint == "293d3c705d50441749ba8cf7d70685dd1e467765e8903f72f0586b26585273cd"

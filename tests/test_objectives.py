@@ -57,7 +57,7 @@ def test_cross_entropy_under_autocast_sums_in_fp32() -> None:
     torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05)
 
 
-def test_the_loss_ignores_what_is_not_real_even_nan() -> None:
+def test_the_loss_ignores_padding_even_nan() -> None:
     states, weight = torch.randn(1, 3, 4), torch.randn(7, 4)
     labels, real = torch.tensor([[1, 2, 3]]), torch.tensor([[True, True, False]])
     expected = smoothed_cross_entropy(states, weight, labels, real).loss

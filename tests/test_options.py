@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 import jaxtyping
 import pytest
 
-from latentmt.config import from_tree, load, to_tree
+from latentmt.config import from_dict, load, to_dict
 from latentmt.errors import UserError
 from latentmt.options import MAX_CANDIDATES, RERANKS, DecodingOptions, OptionArguments, check_names, field_annotations
 
@@ -149,7 +149,7 @@ def test_files_may_say_what_is_removed_or_only_whether(tmp_path: Path) -> None:
     (tmp_path / "options.yaml").write_text("remove_repeats: false")
     options = load(tmp_path / "options.yaml", DecodingOptions)
     assert options.remove_repeats == "none"
-    assert from_tree(to_tree(options), DecodingOptions, "again") == options
+    assert from_dict(to_dict(options), DecodingOptions, "again") == options
     (tmp_path / "options.yaml").write_text("remove_repeats: 1")
     with pytest.raises(UserError, match=r"options\.yaml: remove_repeats: .*'words', 'pieces' or 'none'"):
         load(tmp_path / "options.yaml", DecodingOptions)

@@ -1,4 +1,4 @@
-"""The whole road, from text to measured translations, as a person would walk it; small, but nothing left out."""
+"""End to end: from text to evaluated translations on the command line, with small models."""
 
 import json
 import subprocess
@@ -17,20 +17,21 @@ data:
   languages: [de, en]
   train: [{source: [train.de], target: [train.en]}]
   dev: {source: [dev.de], target: [dev.en]}
-  tokenizer: {vocabulary: 700}
+  tokenizer: {vocab_size: 700}
 teacher:
   model: &size {preset: tiny, d_model: 64, d_filter: 128, dropout: 0}
   train: &train
-    {steps: 160, batch_rows: 16, rate: 6e-3, warmup: 30, schedule: linear, average: 0.9, report_every: 40,
+    {steps: 160, batch_rows: 16, learning_rate: 6e-3, warmup: 30, schedule: linear, ema_decay: 0.9, report_every: 40,
      validate_every: 160, save_every: 80}
 distill: {beam: {beam: 2, max_ratio: 1, max_extra: 12}}
 latent: {model: *size, train: *train, elbo: {budget: 0.5, budget_floor: 0.1}}
 score:
   model: {kind: score, preset: tiny, d_model: 64, d_filter: 128, dropout: 0}
-  train: &short {steps: 80, batch_rows: 8, rate: 4e-3, warmup: 10, schedule: linear, average: 0.9, report_every: 40}
+  train: &short
+    {steps: 80, batch_rows: 8, learning_rate: 4e-3, warmup: 10, schedule: linear, ema_decay: 0.9, report_every: 40}
 energy:
   model: {kind: energy, preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}
-  train: {<<: *short, rate: 1e-2}
+  train: {<<: *short, learning_rate: 1e-2}
 """
 
 
@@ -59,14 +60,14 @@ def against_delta(work: Path, kind: str) -> tuple[float, float]:
     layout, source = pairs.target.layout, model.encode(pairs.source)
     prior = model.prior(layout, model.prior.project_kv(source))
     torch.manual_seed(1)
-    z = end = prior.mean + prior.std * torch.randn_like(prior.mean)
+    z = end = prior.sample(torch.randn_like(prior.mode))
     for _ in range(4):
         states = model.decode(end, layout, model.decoder_stack.project_kv(source))
         best = Tokens(model.embedding.logits(states).argmax(-1), layout)
         end = model.posterior(best, model.posterior_stack.project_kv(source)).mean
     wanted, found = (
         (end - z)[layout.real],
-        net_field(translator.backend.networks.fields[kind], source, layout)(z)[layout.real],
+        translator.backend.networks.bind_field(kind, source, layout)(z)[layout.real],
     )
     left = (found - wanted).square().sum() / wanted.square().sum()
     return float(left), float(torch.cosine_similarity(found, wanted, dim=-1).mean())

@@ -22,7 +22,7 @@ TEXTS = ["ein kleiner Satz steht hier", "a small sentence is is here", "a small 
 
 @pytest.fixture(scope="module")
 def translator() -> Translator:
-    tokenizer = train_tokenizer(TEXTS * 20, TokenizerConfig(vocabulary=400))
+    tokenizer = train_tokenizer(TEXTS * 20, TokenizerConfig(vocab_size=400))
     config = LatentConfig(preset="tiny", d_model=16, d_filter=16, layers=1, heads=2, encoder_layers=1)
     model = LatentModel(config, tokenizer.size).eval()
     return Translator.from_networks(tokenizer, (TextRules(), TextRules()), latent=model)

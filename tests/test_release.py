@@ -28,7 +28,7 @@ TEXTS = ["ein kleiner Satz", "a small sentence", "noch einer"]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(TEXTS * 20, TokenizerConfig(vocabulary=400))
+    return train_tokenizer(TEXTS * 20, TokenizerConfig(vocab_size=400))
 
 
 @pytest.fixture(scope="module")
@@ -162,13 +162,13 @@ def test_a_model_has_its_own_way_until_another_is_chosen(shipped: Path) -> None:
     [
         ("stepz: 3", "stepz"),
         ("steps: many", "steps"),
-        ("steps: -1", "steps -1: expected 0 to 1000"),
+        ("steps: -1", "steps: input should be greater than or equal to 0, got -1"),
         ("lengths: 3", "3 candidates need a rerank"),
         ("{lengths: 3, rerank: teacher}", "rerank teacher: this model has no teacher"),
         ("method: energy", "method energy: this model has only prior, delta, score"),
     ],
 )
-def test_a_way_that_cannot_be_gone_is_named_with_its_file(shipped: Path, own: str, wrong: str) -> None:
+def test_default_options_that_cannot_be_followed_are_named_with_their_file(shipped: Path, own: str, wrong: str) -> None:
     (shipped / "options.yaml").write_text(own)
     with pytest.raises(UserError, match=f"options.yaml: .*{wrong}"):
         Translator.load("xy")

@@ -43,7 +43,7 @@ SEARCH: dict[str, Any] = {"method": "score", "lengths": 2, "samples": 3, "rerank
 @pytest.fixture(scope="module")
 def translator() -> Translator:
     """Untrained, but with heads so large that every sentence and every method has its own text."""
-    tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocabulary=440))
+    tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocab_size=440))
     torch.manual_seed(6)
     model = LatentModel(LATENT, tokenizer.size)
     fields = {
@@ -422,7 +422,7 @@ def test_a_trace_is_what_happened(translator: Translator, choices: dict[str, Any
         assert trace.best == max(range(options.candidates), key=lambda n, of=trace.candidates: of[n].score)
         for_prior, for_decoder = memory_of(model, ids)
         length = len(trace.steps[0].z)
-        layout = Layout.of_lengths(torch.tensor([length]), length)
+        layout = Layout.from_lengths(torch.tensor([length]), length)
         for step in trace.steps:
             z = torch.tensor([step.z], dtype=torch.float64)
             scores = torch.log_softmax(model.embedding.logits(model.decode(z, layout, for_decoder)), -1)[0]

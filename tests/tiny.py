@@ -27,7 +27,7 @@ data:
   train: [{source: [train.de], target: [train.en]}]
   dev: {source: [dev.de], target: [dev.en]}
   test: {source: [test.de], target: [test.en]}
-  tokenizer: {vocabulary: 400}
+  tokenizer: {vocab_size: 400}
 """
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
 LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=4)

@@ -1,7 +1,7 @@
-"""Which pairs are kept: the rules that drop a training pair, each counting what it drops.
+"""Cleaning: the rules that drop training pairs. Each counts what it drops.
 
-Every pair is dropped by the first rule that objects, so the counts add up. Rules on text come before the tokenizer,
-rules on length in tokens after it. Only training text is cleaned: a development or test set stays whole.
+A pair is dropped by the first rule that rejects it, so the counts add up. Rules on text apply before the tokenizer,
+rules on length in tokens after it. Only training text is cleaned, never a development or test set.
 """
 
 from __future__ import annotations
@@ -23,103 +23,103 @@ from latentmt.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class CleanConfig(Section):
-    """What a training pair must be like."""
+    """What training pairs are kept."""
 
     bad_lines: Literal["error", "drop"] = "error"
-    """Invalid UTF-8, NUL bytes and missing columns stop the work, or drop the pair and are counted."""
+    """Invalid UTF-8, NUL bytes and missing columns are an error, or the pair is dropped and counted."""
     max_characters: Annotated[int, Field(ge=1)] = 2000
-    """The longest line, before the tokenizer sees it."""
+    """The maximum length of a line in characters."""
     max_length: Annotated[int, Field(ge=2)] = 64
-    """The longest sentence in tokens, EOS counted, on either side."""
+    """The maximum length of a sentence in tokens on either side, including EOS."""
     max_ratio: Annotated[float, Field(ge=1)] = 3.0
-    """The longer side over the shorter one, in tokens, EOS counted."""
+    """The maximum ratio of the longer side to the shorter one, in tokens including EOS."""
     duplicates: Literal["drop", "keep"] = "drop"
-    """What happens to a pair that has been there before."""
+    """What happens to a pair that occurred before."""
     languages: tuple[str, str] | None = None
-    """If given, e.g. [de, en]: drop pairs in which py3langid takes a side for another language. It is only asked
-    about sides of 40 characters or more: it takes "Danke!" for Danish."""
+    """If given, e.g. [de, en]: drop pairs of which py3langid identifies a side as another language. Sides of fewer than
+    40 characters are not checked: py3langid identifies "Danke!" as Danish."""
 
 
-_SHORTEST_IDENTIFIED = 40
+_MIN_IDENTIFIED = 40
 
 
 @dataclass
-class Tally:
-    """How many pairs were read, and how many each rule dropped."""
+class CleanCounts:
+    """The number of pairs read, and dropped by each rule."""
 
     read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     repeated: int = 0
-    """Pairs that were used once more, before rules on length."""
+    """Additional copies of pairs (`repeat`), before the rules on length."""
 
 
 class Cleaner:
-    """The rules, with what they must remember between chunks of a corpus."""
+    """The rules on text, with their state between chunks of a corpus."""
 
     def __init__(self, config: CleanConfig) -> None:
         self._config = config
         self._seen = _SeenPairs()
         self._languages = _LanguageFilter(config.languages) if config.languages else None
 
-    def keep_text(self, pairs: Sequence[Pair], tally: Tally) -> list[Pair]:
-        """The pairs whose text is acceptable, in order."""
+    def keep_text(self, pairs: Sequence[Pair], counts: CleanCounts) -> list[Pair]:
+        """The pairs that pass the rules on text, in order."""
         limit = self._config.max_characters
-        pairs = _filtered("empty", pairs, [bool(p.source and p.target) for p in pairs], tally)
+        pairs = _filtered("empty", pairs, [bool(p.source and p.target) for p in pairs], counts)
         pairs = _filtered(
-            "too many characters", pairs, [max(len(p.source), len(p.target)) <= limit for p in pairs], tally
+            "too many characters", pairs, [max(len(p.source), len(p.target)) <= limit for p in pairs], counts
         )
         if self._config.duplicates == "drop":
-            pairs = _filtered("duplicate", pairs, self._seen.add(pairs), tally)
+            pairs = _filtered("duplicate", pairs, self._seen.add(pairs), counts)
         if self._languages:
-            pairs = _filtered("wrong language", pairs, [self._languages.accepts(p) for p in pairs], tally)
+            pairs = _filtered("wrong language", pairs, [self._languages.accepts(p) for p in pairs], counts)
         return list(pairs)
 
 
 def keep_lengths(
-    source: Int[np.ndarray, n], target: Int[np.ndarray, n], config: CleanConfig, tally: Tally
+    source: Int[np.ndarray, n], target: Int[np.ndarray, n], config: CleanConfig, counts: CleanCounts
 ) -> Bool[np.ndarray, n]:
-    """True for the pairs whose lengths in tokens are acceptable."""
+    """True for the pairs that pass the rules on length."""
     longer, shorter = np.maximum(source, target), np.minimum(source, target)
     too_long = longer > config.max_length
     lopsided = ~too_long & (longer > config.max_ratio * shorter)
-    tally.dropped["too many tokens"] += int(too_long.sum())
-    tally.dropped["length ratio"] += int(lopsided.sum())
+    counts.dropped["too many tokens"] += int(too_long.sum())
+    counts.dropped["length ratio"] += int(lopsided.sum())
     return np.asarray(~too_long & ~lopsided)
 
 
 def _filtered(
-    rule: str, pairs: Sequence[Pair], keep: Sequence[bool] | Bool[np.ndarray, n], tally: Tally
+    rule: str, pairs: Sequence[Pair], keep: Sequence[bool] | Bool[np.ndarray, n], counts: CleanCounts
 ) -> Sequence[Pair]:
     kept = [pair for pair, good in zip(pairs, keep, strict=True) if good]
-    tally.dropped[rule] += len(pairs) - len(kept)
+    counts.dropped[rule] += len(pairs) - len(kept)
     return kept
 
 
 class _SeenPairs:
-    """Remembers pairs as 64-bit hashes: 8 bytes a pair, 16 while two runs are merged.
+    """A set of 64-bit hashes of pairs: 8 bytes per pair, 16 while two runs are merged.
 
-    The hashes are kept in sorted runs, each at least twice as long as the next; two different pairs are taken for
-    one with a probability of about n²/2⁶⁵ (10⁻⁶ for six million pairs).
+    The hashes are kept in sorted runs, each at least twice as long as the next. The probability of a collision is about
+    n²/2⁶⁵ (10⁻⁶ for six million pairs).
     """
 
     def __init__(self) -> None:
         self._runs: list[UInt64[np.ndarray, n]] = []
 
     def add(self, pairs: Sequence[Pair]) -> Bool[np.ndarray, n]:
-        """Remember these pairs; True for those that are new, the first of equals being so."""
+        """Add these pairs. True for those that are new. Of equal ones only the first is new."""
         hashes = np.array([_hash(pair) for pair in pairs], dtype=np.uint64)
-        fresh = np.zeros(len(hashes), dtype=bool)
-        fresh[np.unique(hashes, return_index=True)[1]] = True
+        new = np.zeros(len(hashes), dtype=bool)
+        new[np.unique(hashes, return_index=True)[1]] = True
         for run in self._runs:
-            place = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
-            fresh &= run[place] != hashes
-        run = np.sort(hashes[fresh])
+            position = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
+            new &= run[position] != hashes
+        run = np.sort(hashes[new])
         while self._runs and len(self._runs[-1]) < 2 * len(run):
             run = np.concatenate([self._runs.pop(), run])
             run.sort()
         if len(run):
             self._runs.append(run)
-        return fresh
+        return new
 
 
 def _hash(pair: Pair) -> int:
@@ -128,7 +128,7 @@ def _hash(pair: Pair) -> int:
 
 
 class _LanguageFilter:
-    """py3langid's opinion of both sides."""
+    """Language identification of both sides by py3langid."""
 
     def __init__(self, languages: tuple[str, str]) -> None:
         try:
@@ -143,6 +143,6 @@ class _LanguageFilter:
 
     def accepts(self, pair: Pair) -> bool:
         return all(
-            len(text) < _SHORTEST_IDENTIFIED or self._classify(text)[0] == language
+            len(text) < _MIN_IDENTIFIED or self._classify(text)[0] == language
             for text, language in zip((pair.source, pair.target), self._languages, strict=True)
         )

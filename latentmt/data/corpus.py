@@ -1,15 +1,15 @@
-"""A corpus on disk: memory-mapped ids of sentence pairs, and the manifest that says what they are.
+"""A corpus on disk: memory-mapped ids of sentence pairs, and a manifest that describes them.
 
-    corpus/manifest.json            the commit point: names the data folder, its files, their sizes and hashes
+    corpus/manifest.json            the commit point: the data folder, its files, their sizes and hashes
     corpus/data-<random>/           the data of one preparation
         tokenizer.model
-        train.source.ids  …         ids one sentence after another (uint16 where they fit)
-        train.source.offsets  …     where each sentence starts (int64, one more than sentences)
-        dev.source.txt  …           held-out text as the model is shown it
+        train.source.ids  …         concatenated ids (uint16 if they fit)
+        train.source.offsets  …     the start of each sentence, and the end of the last (int64)
+        dev.source.txt  …           held-out text, normalised
 
-New data are written into a folder of their own and become the corpus when the manifest is replaced, so whoever opens
-it finds the old corpus or the new one, whatever happens to the writer. One writer at a time. This file does not know
-where text comes from.
+New data are written to a new folder and become the corpus when the manifest is replaced. So a reader finds the old
+corpus or the new one, even if the writer is killed. There is one writer at a time. This file does not know where text
+comes from.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int, Integer, UInt
 
 import latentmt
-from latentmt.config import Section, load_versioned, to_tree
+from latentmt.config import Section, load_versioned, to_dict
 from latentmt.data.normalise import TextRules
 from latentmt.data.text import Pair, all_text, read_lines
 from latentmt.data.tokenizer import Tokenizer
@@ -38,14 +38,14 @@ FORMAT = 1
 """Raised whenever a corpus written before could be misread."""
 
 MONOLINGUAL = "monolingual"
-"""The split of sources without a translation, if there is one: its targets are empty."""
+"""The name of the split of sources without a translation. Its targets are empty."""
 
 SIDES: tuple[Literal["source"], Literal["target"]] = ("source", "target")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitFacts(Section):
-    """What one split of a corpus holds."""
+    """The counts of one split of a corpus."""
 
     pairs: int
     source_tokens: int
@@ -55,16 +55,16 @@ class SplitFacts(Section):
     dropped: dict[str, int] = field(default_factory=dict)
     """Pairs that each rule dropped."""
     resampled: int = 0
-    """How many of the pairs are others once more, with sources cut into other pieces."""
+    """Pairs that are copies with a resampled segmentation of the source."""
     repeated: int = 0
-    """How many of the pairs are others once more, for their weight, before rules on length."""
+    """Pairs that are copies for a higher weight, before the rules on length."""
     replaced: int = 0
-    """Pairs whose distilled target was unusable and that kept their reference."""
+    """Pairs that kept their reference because the distilled target was unusable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileFacts(Section):
-    """What a file must be to be the one that was written."""
+    """The size and hash of a file."""
 
     bytes: int
     sha256: str
@@ -72,7 +72,9 @@ class FileFacts(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Section):
-    """What a corpus is and where it came from."""
+    """The description of a corpus and its origin."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"vocabulary": "vocab_size"}
 
     kind: Literal["corpus"] = "corpus"
     format: int = FORMAT
@@ -81,15 +83,15 @@ class Manifest(Section):
     fingerprint: str
     """A hash of everything that determines the corpus: configuration, source files, tokenizer, format."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """The same for people, by the recipe's names."""
+    """The same settings in readable form, by the recipe's names."""
     data: str
-    """The name of the folder that holds the data; never used twice, so old and new can stand side by side."""
+    """The name of the data folder. It is unique, so old and new data can exist side by side."""
     languages: tuple[str, str]
     rules: tuple[TextRules, TextRules]
     """How source and target text are normalised."""
     row_width: int
     """Tokens on either side of a packed training row."""
-    vocabulary: int
+    vocab_size: int
     tokenizer: str
     """SHA-256 of the tokenizer."""
     sources: dict[str, str]
@@ -100,7 +102,7 @@ class Manifest(Section):
 
 @dataclass(frozen=True)
 class Sentences:
-    """Sentences of ids, one after another in one array."""
+    """Sentences of ids, concatenated in one array."""
 
     ids: UInt[np.ndarray, tokens]
     offsets: Int[np.ndarray, sentences_and_one]
@@ -118,7 +120,7 @@ class Sentences:
 
 @dataclass(frozen=True)
 class Split:
-    """Two sides of equally many sentences."""
+    """Source and target sentences, equally many."""
 
     source: Sentences
     target: Sentences
@@ -137,7 +139,7 @@ class Corpus:
 
     @staticmethod
     def load(folder: Path) -> Corpus:
-        """Open a corpus; a missing or shortened file is named."""
+        """Open a corpus. A missing or truncated file is named in the error."""
         manifest = read_manifest(folder)
         data = folder / manifest.data
         for name, facts in manifest.files.items():
@@ -150,10 +152,10 @@ class Corpus:
 
     @staticmethod
     def existing(folder: Path, fingerprint: str) -> Corpus | None:
-        """The corpus in a folder, if it is whole and the one with that fingerprint."""
+        """The corpus in a folder, if it is complete and has that fingerprint."""
         try:
             corpus = Corpus.load(folder)
-        except UserError:  # none, or not whole: it is written anew
+        except UserError:  # missing or incomplete
             return None
         return corpus if corpus.manifest.fingerprint == fingerprint else None
 
@@ -162,7 +164,7 @@ class Corpus:
         if name not in self.manifest.splits:
             raise UserError(f"{self.folder}: the corpus has no {name} split")
         facts = self.manifest.splits[name]
-        dtype = _id_type(self.manifest.vocabulary)
+        dtype = _id_type(self.manifest.vocab_size)
         return Split(
             *(
                 Sentences(
@@ -179,7 +181,7 @@ class Corpus:
         return [Pair(*lines) for lines in zip(source, target, strict=True)]
 
     def verify(self) -> None:
-        """Compare every file with its hash; the first that differs is named."""
+        """Check the hash of every file. The first that differs is named in the error."""
         for name, facts in self.manifest.files.items():
             if sha256(self._path(name)) != facts.sha256:
                 raise UserError(f"{self._path(name)}: altered since it was written; prepare the corpus again")
@@ -224,13 +226,13 @@ class SplitWriter:
 
 
 class CorpusWriter:
-    """Writes a corpus beside the one that may be there, and puts it in its place at `commit`.
+    """Writes a corpus beside an existing one, and replaces that at `commit`.
 
         with CorpusWriter(folder, tokenizer) as writer:
             writer.split("train").append(source_ids, target_ids)
             writer.commit(manifest)
 
-    Left without a commit, it leaves the old corpus and nothing else.
+    Without a commit, the old corpus stays and the new data are removed.
     """
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
@@ -240,7 +242,7 @@ class CorpusWriter:
         self._files = contextlib.ExitStack()
 
     def __enter__(self) -> CorpusWriter:
-        self._sweep(self._current())
+        self._remove_stale(self._current())
         make_folder(self._data)
         (self._data / "tokenizer.model").write_bytes(self._tokenizer.model)
         return self
@@ -248,7 +250,7 @@ class CorpusWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(OSError):  # closing flushes, and fails again on a full disk
+        with contextlib.suppress(OSError):  # closing flushes, which fails again on a full disk
             self._files.close()
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(self._data)
@@ -274,7 +276,7 @@ class CorpusWriter:
         sources: dict[str, str],
         splits: dict[str, SplitFacts],
     ) -> Manifest:
-        """Make what was written the corpus."""
+        """Write the manifest, which replaces the old corpus."""
         self._files.close()
         for path in self._data.iterdir():
             sync(path)
@@ -285,7 +287,7 @@ class CorpusWriter:
             languages=languages,
             rules=rules,
             row_width=row_width,
-            vocabulary=self._tokenizer.size,
+            vocab_size=self._tokenizer.size,
             tokenizer=self._tokenizer.fingerprint,
             sources=sources,
             splits=splits,
@@ -295,28 +297,28 @@ class CorpusWriter:
             },
         )
         sync(self._data)
-        write_atomically(self._folder / "manifest.json", json.dumps(to_tree(manifest), indent=2) + "\n")
-        self._sweep(manifest.data)
+        write_atomically(self._folder / "manifest.json", json.dumps(to_dict(manifest), indent=2) + "\n")
+        self._remove_stale(manifest.data)
         return manifest
 
     def _current(self) -> str:
         try:
             return read_manifest(self._folder).data
-        except UserError:  # none yet, or none that could be read: nothing to keep
+        except UserError:  # missing or unreadable
             return ""
 
-    def _sweep(self, current: str) -> None:
-        """Remove data that the manifest does not name: an older corpus, or what a killed writer left."""
+    def _remove_stale(self, current: str) -> None:
+        """Remove data that are not in the manifest: of an older corpus, or of a killed writer."""
         for path in self._folder.glob("data-*"):
             if path.name != current:
                 remove(path)
 
 
-def _id_type(vocabulary: int) -> np.dtype[np.unsignedinteger]:
-    return np.dtype(np.uint16) if vocabulary <= 1 << 16 else np.dtype(np.uint32)
+def _id_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+    return np.dtype(np.uint16) if vocab_size <= 1 << 16 else np.dtype(np.uint32)
 
 
 def _mapped(path: Path, dtype: np.dtype, count: int) -> Integer[np.ndarray, n]:
     if count == 0:
-        return np.zeros(0, dtype=dtype)  # an empty file cannot be mapped
+        return np.zeros(0, dtype=dtype)  # an empty file cannot be memory-mapped
     return np.memmap(path, dtype=dtype, mode="r", shape=(count,))

@@ -1,7 +1,7 @@
-"""Text → the same text in one spelling, for training and at inference alike.
+"""Normalisation of text, the same for training and inference.
 
-What is done here is done to every sentence the model ever sees, so the rules travel inside a model's bundle. Dropping
-pairs is `clean`'s business.
+It applies to every sentence that a model sees, so the rules are stored in the model's bundle. Dropping pairs is done by
+`clean`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from latentmt.config import Section
 
 @dataclass(frozen=True, kw_only=True)
 class TextRules(Section):
-    """How one side's text is written. NFC, control characters and white space are always put in order."""
+    """Optional rules for one side. NFC, control characters and white space are always normalised."""
 
     lowercase: bool = False
     """Lower-case everything."""
     language_rules: Literal["none", "romanian"] = "none"
-    """`romanian`: cedilla letters become comma letters, then all diacritics go (Sennrich et al., 2016)."""
+    """`romanian`: replace cedilla by comma letters, then remove all diacritics (Sennrich et al., 2016)."""
 
 
-# Control characters act as white space; characters without width, which no reader sees, go altogether.
+# Control characters are replaced by spaces. Zero-width characters are removed.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
 _WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
@@ -33,7 +33,7 @@ _ROMANIAN_TO_PLAIN = str.maketrans("ășțâîĂȘȚÂÎ", "astaiASTAI")
 
 
 def normalise(text: str, rules: TextRules) -> str:
-    """The text in NFC, in one line, single-spaced, and as the rules ask. Idempotent."""
+    """The text in NFC, on one line, single-spaced, with the rules applied. Idempotent."""
     text = _CONTROL.sub(" ", text)
     if not text.isascii():
         text = unicodedata.normalize("NFC", _INVISIBLE.sub("", text))
@@ -42,18 +42,18 @@ def normalise(text: str, rules: TextRules) -> str:
         text = text.translate(_CEDILLA_TO_COMMA).translate(_ROMANIAN_TO_PLAIN)
     if rules.lowercase:
         text = text.lower()
-    return text if text.isascii() else unicodedata.normalize("NFC", text)  # lower-casing can undo it
+    return text if text.isascii() else unicodedata.normalize("NFC", text)  # lower-casing can undo NFC
 
 
 def origins(text: str, rules: TextRules) -> list[int]:
-    """Where in the text each character of `normalise(text)` comes from; a space from behind the word before it.
+    """The position in the text of each character of `normalise(text)`. A space maps to the end of the previous word.
 
-    Within a word whose number of characters changes, places are in proportion.
+    Within a word whose number of characters changes, positions are interpolated.
     """
-    places: list[int] = []
+    positions: list[int] = []
     for word in _WORD.finditer(text):
-        written, (start, end) = normalise(word[0], rules), word.span()
-        if written:
-            places += [places[-1] + 1] if places else []
-            places += [start + place * (end - start) // len(written) for place in range(len(written))]
-    return places
+        normalised, (start, end) = normalise(word[0], rules), word.span()
+        if normalised:
+            positions += [positions[-1] + 1] if positions else []
+            positions += [start + index * (end - start) // len(normalised) for index in range(len(normalised))]
+    return positions

@@ -1,11 +1,11 @@
-"""A small, real translation task: German number words to English ones, inside whole sentences.
+"""A synthetic translation task: sentences with German number words to English ones.
 
-It exists to see refinement work within minutes. Every source has exactly two right translations, a British
-and an American one. They differ in spelling, in words, in the "and" of numbers and at times in word order.
-The German never says which is wanted, so a model that chooses each place by itself mixes the two. Numbers and
-clauses are reordered between the languages, and training, dev and test data share no number from 1000 on.
+It shows refinement at work within minutes. Every source has exactly two correct translations, a British and an American
+one. They differ in spelling, in words, in the "and" of numbers and sometimes in word order. The source does not tell
+which is expected, so a model that chooses each token independently mixes the two. Numbers and clauses are reordered
+between the languages. Training, dev and test data share no number from 1000 on.
 
-This module makes text and writes files. It knows nothing of pieces, ids or models.
+This module generates text and writes files. It does not know about tokenization or models.
 """
 
 from __future__ import annotations
@@ -196,8 +196,8 @@ _THINGS = _things("""
     n, Flugzeug, Flugzeuge, [aeroplane|airplane], [aeroplanes|airplanes]
 """)
 
-_LEAST = {"number": 0, "amount": 2, "goods": 1}
-"""The slots that hold a number, and the least it may be.
+_MINIMUM = {"number": 0, "amount": 2, "goods": 1}
+"""The slots that hold a number, and its minimum.
 
 `number` stands for itself ("Wohnung Nummer eins"), `amount` counts a plural of the carrier, `goods` counts coloured
 things in the accusative.
@@ -292,7 +292,7 @@ def _english(carrier: _Phrase, fillings: dict[str, _Phrase], style: Style) -> st
 def _fill(kind: str, rng: Random, allowed: Callable[[int], bool]) -> _Phrase:
     if kind in _LEXICON:
         return rng.choice(_LEXICON[kind])
-    n = _draw(rng, _LEAST[kind], allowed)
+    n = _draw(rng, _MINIMUM[kind], allowed)
     number = _Phrase(spell_german(n), f"[{spell_english(n, Style.BRITISH)}|{spell_english(n, Style.AMERICAN)}]")
     return _counted(n, number, rng) if kind == "goods" else number
 
@@ -308,14 +308,14 @@ def _counted(n: int, number: _Phrase, rng: Random) -> _Phrase:
     return _Phrase(german, f"{number.english} {colour.english} {thing.english_one}")
 
 
-def _draw(rng: Random, least: int, allowed: Callable[[int], bool]) -> int:
+def _draw(rng: Random, minimum: int, allowed: Callable[[int], bool]) -> int:
     """A number of one to five digits, mostly three; one in eight may be round."""
     while True:
         digits = rng.choice((1, 2, 2, 3, 3, 3, 3, 4, 5))
         n = rng.randrange(10**digits // 10 if digits > 1 else 0, 10**digits)
         if rng.randrange(8) == 0:
             n -= n % 10 ** rng.randrange(digits)
-        if n >= least and allowed(n):
+        if n >= minimum and allowed(n):
             return n
 
 

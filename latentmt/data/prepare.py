@@ -1,8 +1,8 @@
 """Raw text → a corpus on disk: read, normalise, clean, learn the tokenizer, encode, write.
 
-Text is streamed in chunks, so memory does not grow with the corpus except for the hashes that find duplicates. Every
-result is a function of the configuration, the files and the tokenizer; their fingerprint decides whether there is
-anything to do.
+Text is streamed in chunks, so memory does not grow with the corpus, except for the hashes that find duplicates. The
+result is a function of the configuration, the files and the tokenizer. Their fingerprint tells whether the corpus
+exists already.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from latentmt.config import Section, to_tree
-from latentmt.data.clean import CleanConfig, Cleaner, Tally, keep_lengths
+from latentmt.config import Section, original_names, to_dict
+from latentmt.data.clean import CleanConfig, CleanCounts, Cleaner, keep_lengths
 from latentmt.data.corpus import FORMAT, MONOLINGUAL, Corpus, CorpusWriter, SplitFacts, SplitWriter
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.placeholders import PairMasker, PlaceholderConfig
 from latentmt.data.resample import ResampleConfig, Resampler
 from latentmt.data.text import BadLine, Pair, ParallelText, read_lines, read_pairs
 from latentmt.data.tokenizer import EOS, PLACEHOLDERS, Tokenizer, TokenizerConfig, train_tokenizer
-from latentmt.display import Counting, say
+from latentmt.display import ProgressBar, info
 from latentmt.errors import UserError
 from latentmt.files import sha256
 
 _CHUNK = 16_384
-"""Pairs in hand at a time."""
+"""Pairs processed at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +43,13 @@ class DataConfig(Section):
     languages: tuple[str, str]
     """Source and target language, as ISO 639-1 codes."""
     train: tuple[ParallelText, ...]
-    """What is learnt from, cleaned."""
+    """Training text. It is cleaned."""
     dev: ParallelText
-    """What models are chosen by; never cleaned."""
+    """The development set. It is not cleaned."""
     test: ParallelText | None = None
-    """What is reported; never cleaned."""
+    """The test set. It is not cleaned."""
     monolingual: tuple[str, ...] = ()
-    """Files of source sentences without a translation, for the teacher to translate; cleaned."""
+    """Files of source sentences without a translation, for distillation. They are cleaned."""
     source: TextRules = field(default_factory=TextRules)
     target: TextRules = field(default_factory=TextRules)
     clean: CleanConfig = field(default_factory=CleanConfig)
@@ -68,12 +68,12 @@ def prepare(
     folder: Path,
     out: Path,
     tokenizer: Tokenizer | None = None,
-    make_room: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
+    before_write: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
 ) -> tuple[Corpus, bool]:
-    """The corpus of a configuration, written to `out` unless it is there already; and whether it was written.
+    """The corpus of a configuration, written to `out` unless it exists, and whether it was written.
 
-    Without a tokenizer, one is learnt from the cleaned training text first. `make_room` is called once it is known
-    which corpus is wanted.
+    Without a tokenizer, one is trained on the cleaned training text. `before_write` is called with the fingerprint and
+    the settings of the corpus before anything is written.
     """
     if config.row_width < config.clean.max_length:
         raise UserError(f"row_width {config.row_width} has no room for max_length {config.clean.max_length}")
@@ -83,14 +83,14 @@ def prepare(
     fingerprint = _fingerprint(config, sources, tokenizer)
     given = tokenizer.fingerprint if tokenizer else None
     settings = {"data": _deciding(config), "files": sources, "tokenizer": given}
-    make_room(fingerprint, settings)
+    before_write(fingerprint, settings)
     if corpus := Corpus.existing(out, fingerprint):
         return corpus, False
     if tokenizer is None:
         tokenizer = _learn_tokenizer(config, folder)
     if len(tokenizer.placeholders) != config.tokenizer.placeholders:
-        reserved, wanted = len(tokenizer.placeholders), config.tokenizer.placeholders
-        raise UserError(f"the tokenizer reserves {reserved} placeholders, the recipe's data.tokenizer says {wanted}")
+        reserved, expected = len(tokenizer.placeholders), config.tokenizer.placeholders
+        raise UserError(f"the tokenizer reserves {reserved} placeholders, the recipe's data.tokenizer says {expected}")
     with CorpusWriter(out, tokenizer) as writer:
         splits = {"train": _write_train(config, folder, tokenizer, writer.split("train"))}
         for name, text in config.held_out().items():
@@ -114,7 +114,7 @@ def prepare(
 def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokenizer | None) -> str:
     facts = {
         "format": FORMAT,
-        "config": _deciding(config),
+        "config": original_names(_deciding(config), DataConfig),
         "sources": sources,
         "tokenizer": tokenizer.fingerprint if tokenizer else None,
     }
@@ -122,43 +122,43 @@ def _fingerprint(config: DataConfig, sources: dict[str, str], tokenizer: Tokeniz
 
 
 def _deciding(config: DataConfig) -> dict[str, Any]:
-    """The configuration without keys that decide nothing: a corpus from before they came is still the same."""
-    tree = to_tree(config)
+    """The settings that affect the corpus. Unused keys are left out, so fingerprints older than a key stay valid."""
+    settings = to_dict(config)
     if not config.resample.copies:
-        del tree["resample"]
+        del settings["resample"]
     if not config.tokenizer.placeholders:
-        del tree["placeholders"], tree["tokenizer"]["placeholders"]
+        del settings["placeholders"], settings["tokenizer"]["placeholders"]
     if not config.monolingual:
-        del tree["monolingual"]
-    for text in [*tree["train"], tree["dev"], tree["test"]]:
+        del settings["monolingual"]
+    for text in [*settings["train"], settings["dev"], settings["test"]]:
         if text and text["repeat"] == 1:
             del text["repeat"]
-    return tree
+    return settings
 
 
 def _learn_tokenizer(config: DataConfig, folder: Path) -> Tokenizer:
     def sentences() -> Iterator[str]:
-        for pair in itertools.chain.from_iterable(_clean_train(config, folder, Tally())):
+        for pair in itertools.chain.from_iterable(_clean_train(config, folder, CleanCounts())):
             yield pair.source
             yield pair.target
 
     start = time.monotonic()
     tokenizer = train_tokenizer(sentences(), config.tokenizer)
-    say(f"tokenizer: {tokenizer.size:,} pieces learnt in {time.monotonic() - start:.1f} s")
+    info(f"tokenizer: {tokenizer.size:,} pieces learnt in {time.monotonic() - start:.1f} s")
     return tokenizer
 
 
-def _clean_train(config: DataConfig, folder: Path, tally: Tally) -> Iterator[list[Pair]]:
-    """The training pairs whose text is acceptable, in chunks, as often as each is to be used."""
-    cleaner, masked = Cleaner(config.clean), _masker(config)
+def _clean_train(config: DataConfig, folder: Path, counts: CleanCounts) -> Iterator[list[Pair]]:
+    """The training pairs that pass the rules on text, in chunks, each as often as `repeat` says."""
+    cleaner, mask = Cleaner(config.clean), _masker(config)
     for text in config.train:
         for chunk in _chunks(read_pairs(text, folder)):
-            tally.read += len(chunk)
-            pairs = _text_only(chunk, config, tally)
-            kept = cleaner.keep_text([_normalised(pair, config) for pair in pairs], tally)
-            tally.repeated += (text.repeat - 1) * len(kept)
+            counts.read += len(chunk)
+            pairs = _valid_pairs(chunk, config, counts)
+            kept = cleaner.keep_text([_normalised(pair, config) for pair in pairs], counts)
+            counts.repeated += (text.repeat - 1) * len(kept)
             for _ in range(text.repeat):
-                yield [masked(pair) for pair in kept]
+                yield [mask(pair) for pair in kept]
 
 
 def _masker(config: DataConfig) -> PairMasker:
@@ -166,49 +166,49 @@ def _masker(config: DataConfig) -> PairMasker:
 
 
 def _write_train(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
-    tally, resample = Tally(), Resampler(tokenizer, config.resample)
-    with Counting("train", "pairs") as counting:
-        for pairs in _clean_train(config, folder, tally):
+    counts, resample = CleanCounts(), Resampler(tokenizer, config.resample)
+    with ProgressBar("train", "pairs") as progress:
+        for pairs in _clean_train(config, folder, counts):
             source, target = _encode(pairs, tokenizer)
             lengths = [np.array([len(ids) for ids in side], dtype=np.int64) for side in (source, target)]
-            keep = np.flatnonzero(keep_lengths(lengths[0], lengths[1], config.clean, tally))
+            keep = np.flatnonzero(keep_lengths(lengths[0], lengths[1], config.clean, counts))
             writer.append([source[i] for i in keep], [target[i] for i in keep])
             for _ in range(config.resample.copies):
-                again = ((resample(pairs[i].source), target[i]) for i in keep)
-                fitting = [(ids, same) for ids, same in again if len(ids) <= config.clean.max_length]
-                writer.append([ids for ids, _ in fitting], [same for _, same in fitting])
-            counting.advance(tally.read - counting.done)
-    facts = _facts(writer, tally)
-    return replace(facts, resampled=facts.pairs - (tally.read + tally.repeated - sum(tally.dropped.values())))
+                resampled = ((resample(pairs[i].source), target[i]) for i in keep)
+                fitting = [(ids, target_ids) for ids, target_ids in resampled if len(ids) <= config.clean.max_length]
+                writer.append([ids for ids, _ in fitting], [target_ids for _, target_ids in fitting])
+            progress.advance(counts.read - progress.done)
+    facts = _facts(writer, counts)
+    return replace(facts, resampled=facts.pairs - (counts.read + counts.repeated - sum(counts.dropped.values())))
 
 
 def _write_monolingual(config: DataConfig, folder: Path, tokenizer: Tokenizer, writer: SplitWriter) -> SplitFacts:
-    """Sources without a translation: cleaned as pairs of equals would be, and written with empty targets."""
-    # Without random names: every capitalised word would be one that both sides have.
-    tally, masked = Tally(), _masker(replace(config, placeholders=replace(config.placeholders, share=0.0)))
+    """Sources without a translation. They are cleaned as pairs of equal sides and written with empty targets."""
+    # No random names are masked: with equal sides every capitalised word would be one.
+    counts, mask = CleanCounts(), _masker(replace(config, placeholders=replace(config.placeholders, share=0.0)))
     languages = config.clean.languages and (config.clean.languages[0],) * 2
     cleaner = Cleaner(replace(config.clean, languages=languages))
     lines = read_lines([folder / name for name in config.monolingual])
-    with Counting(MONOLINGUAL, "sentences") as counting:
+    with ProgressBar(MONOLINGUAL, "sentences") as progress:
         for chunk in _chunks(Pair(line, line) if isinstance(line, str) else line for line in lines):
-            tally.read += len(chunk)
-            pairs = _text_only(chunk, config, tally)
-            written = [normalise(pair.source, config.source) for pair in pairs]
-            kept = cleaner.keep_text([Pair(text, text) for text in written], tally)
-            source = tokenizer.encode([masked(pair).source for pair in kept], os.cpu_count() or 1)
+            counts.read += len(chunk)
+            pairs = _valid_pairs(chunk, config, counts)
+            normalised = [normalise(pair.source, config.source) for pair in pairs]
+            kept = cleaner.keep_text([Pair(text, text) for text in normalised], counts)
+            source = tokenizer.encode([mask(pair).source for pair in kept], os.cpu_count() or 1)
             lengths = np.array([len(ids) for ids in source], dtype=np.int64)
-            keep = np.flatnonzero(keep_lengths(lengths, lengths, config.clean, tally))
+            keep = np.flatnonzero(keep_lengths(lengths, lengths, config.clean, counts))
             writer.append([source[i] for i in keep], [[EOS]] * len(keep))
-            counting.advance(len(chunk))
-    return _facts(writer, tally)
+            progress.advance(len(chunk))
+    return _facts(writer, counts)
 
 
-def _text_only(chunk: list[Pair | BadLine], config: DataConfig, tally: Tally) -> list[Pair]:
-    """The pairs of a chunk that are text; what is not stops the work or is counted, as the configuration says."""
+def _valid_pairs(chunk: list[Pair | BadLine], config: DataConfig, counts: CleanCounts) -> list[Pair]:
+    """The valid pairs of a chunk. Bad lines are an error or are counted, as the configuration says."""
     pairs = [pair for pair in chunk if isinstance(pair, Pair)]
     if len(pairs) < len(chunk) and config.clean.bad_lines == "error":
         raise UserError(next(line.message for line in chunk if isinstance(line, BadLine)))
-    tally.dropped["not text"] += len(chunk) - len(pairs)
+    counts.dropped["not text"] += len(chunk) - len(pairs)
     return pairs
 
 
@@ -220,21 +220,21 @@ def _write_held_out(
     writer: CorpusWriter,
     name: str,
 ) -> SplitFacts:
-    tally = Tally()
+    counts = CleanCounts()
     ids, lines = writer.split(name), writer.text(name)
     for chunk in _chunks(read_pairs(text, folder)):
         pairs = []
         for pair in chunk:
-            if isinstance(pair, BadLine):  # a dropped line would misalign every score
+            if isinstance(pair, BadLine):  # a dropped line would misalign the references
                 raise UserError(pair.message)
             pairs.append(_normalised(pair, config))
-        tally.read += len(pairs)
+        counts.read += len(pairs)
         ids.append(*_encode(pairs, tokenizer))
         for file, side in zip(lines, ([p.source for p in pairs], [p.target for p in pairs]), strict=True):
             file.write("".join(f"{line}\n" for line in side).encode())
-    if not tally.read:
+    if not counts.read:
         raise UserError(f"the {name} split is empty: {', '.join(text.files())}")
-    return _facts(ids, tally)
+    return _facts(ids, counts)
 
 
 def _normalised(pair: Pair, config: DataConfig) -> Pair:
@@ -247,14 +247,14 @@ def _encode(pairs: list[Pair], tokenizer: Tokenizer) -> tuple[list[list[int]], l
     return source, tokenizer.encode([pair.target for pair in pairs], threads)
 
 
-def _facts(writer: SplitWriter, tally: Tally) -> SplitFacts:
+def _facts(writer: SplitWriter, counts: CleanCounts) -> SplitFacts:
     return SplitFacts(
         pairs=writer.pairs,
         source_tokens=writer.tokens[0],
         target_tokens=writer.tokens[1],
-        read=tally.read,
-        dropped={rule: count for rule, count in tally.dropped.items() if count},
-        repeated=tally.repeated,
+        read=counts.read,
+        dropped={rule: count for rule, count in counts.dropped.items() if count},
+        repeated=counts.repeated,
     )
 
 

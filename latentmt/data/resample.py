@@ -1,8 +1,8 @@
-"""Other ways to cut a text into pieces, drawn at random: subword regularisation (Kudo, ACL 2018).
+"""Subword regularisation: random segmentations of a text into pieces (Kudo, ACL 2018).
 
-A unigram model's pieces are independent and never cross a space, so a segmentation is drawn word by word, with
-probability P(pieces)^alpha among the likeliest few. (Text without spaces is one word, and has only those few.) What is
-drawn is a function of the seed and of the texts in their order; SentencePiece's own sampling is not.
+A unigram model's pieces are independent and never cross a space. So a segmentation is sampled word by word, with
+probability proportional to P(pieces)^alpha among the n best. (Text without spaces is one word.) The samples are a
+function of the seed and of the order of the texts, unlike SentencePiece's own sampling.
 """
 
 from __future__ import annotations
@@ -19,41 +19,44 @@ from pydantic import Field
 from latentmt.config import Section
 from latentmt.data.tokenizer import EOS, Tokenizer
 
-_MOST = 16
-"""Ways to cut a word, the likeliest; no other is ever drawn."""
+_NBEST = 16
+"""Only this many of the most likely segmentations of a word are sampled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResampleConfig(Section):
-    """Training pairs once more, with their sources cut into other pieces."""
+    """Copies of training pairs with resampled segmentations of their sources."""
 
     copies: Annotated[int, Field(ge=0)] = 0
-    """How often. Those that become too long for a row are left out."""
+    """Copies of each pair. Those that become too long are left out."""
     alpha: Annotated[float, Field(gt=0)] = 0.3
-    """The smaller, the more often a word is not cut in the likeliest way."""
+    """The smoothing exponent. A smaller value gives less likely segmentations more weight."""
     seed: Annotated[int, Field(ge=0)] = 1
 
 
 class Resampler:
-    """Draws segmentations, each time others."""
+    """Samples segmentations."""
 
     def __init__(self, tokenizer: Tokenizer, config: ResampleConfig) -> None:
         self._tokenizer = tokenizer
         self._alpha = config.alpha
         self._random = random.Random(config.seed)
-        self._ways = functools.lru_cache(maxsize=2**14)(self._ways_to_cut)
+        self._cached = functools.lru_cache(maxsize=2**14)(self._segmentations)
 
     def __call__(self, text: str) -> list[int]:
-        """The ids of a text cut at random, EOS last."""
+        """The ids of a random segmentation of a text, followed by EOS."""
         words = text.split(" ")
-        if "" in words:  # spaces that separate nothing belong to no word
+        if "" in words:  # repeated spaces belong to no word
             return self._tokenizer.encode([text])[0]
-        drawn = (self._random.choices(ways, cum_weights=chances)[0] for ways, chances in map(self._ways, words))
+        drawn = (
+            self._random.choices(segmentations, cum_weights=cumulative)[0]
+            for segmentations, cumulative in map(self._cached, words)
+        )
         return [*itertools.chain.from_iterable(drawn), EOS]
 
-    def _ways_to_cut(self, word: str) -> tuple[list[list[int]], list[float]]:
-        """Segmentations, and their chances summed up to each."""
-        found = self._tokenizer.segmentations(word, _MOST)
-        best = max(score for _, score in found)
-        chances = itertools.accumulate(math.exp(self._alpha * (score - best)) for _, score in found)
-        return [ids for ids, _ in found], list(chances)
+    def _segmentations(self, word: str) -> tuple[list[list[int]], list[float]]:
+        """The n best segmentations and their cumulative weights."""
+        nbest = self._tokenizer.segmentations(word, _NBEST)
+        best = max(score for _, score in nbest)
+        cumulative = itertools.accumulate(math.exp(self._alpha * (score - best)) for _, score in nbest)
+        return [ids for ids, _ in nbest], list(cumulative)

@@ -1,6 +1,6 @@
-"""Parts of a text that a translation repeats verbatim: addresses, code, paths, placeholders, emoji.
+"""Spans of a text that a translation copies verbatim: addresses, code, paths, placeholders, emoji.
 
-Only where they are is said here. Numbers are not among them: they are translated ("1.500" becomes "1,500").
+This file only finds them. Numbers are not among them, since they are translated ("1.500" becomes "1,500").
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EMOJI = (
     "|\u200d[\u2600-\u27bf\U0001f000-\U0001faff])*"
 )
 
-# The first kind that matches at a place wins. Quantifiers are possessive or bounded, so that work is linear.
+# The first kind that matches at a position wins. Quantifiers are possessive or bounded, so matching is linear.
 _KINDS = {
     "code": r"`[^`\n]{1,200}`",
     "tag": r"</?[A-Za-z][^<>\n]{0,200}>",
@@ -53,7 +53,7 @@ _KINDS = {
     "emoji": _EMOJI,
     "private": f"[{PLACEHOLDERS}\ue000-\uf8ff]",
 }
-# Every one of them has one of these. Most sentences have none, and each is found fast: by one character's class.
+# Every span matches one of these. Most sentences match none, and each is fast to search for.
 _HINTS = (
     re.compile("[`<{%@#&_/$\\\\\u20e3\u2300-\u2bff\ue000-\uf8ff\U0001f000-\U0001faff]"),
     re.compile(r"\.\w"),
@@ -67,18 +67,18 @@ _BARE = re.compile(r"(?i:(?:https?|ftp|file)://|www\.)|[a-z0-9.-]+/|[~.$/]|[A-Za
 
 
 def find_spans(text: str) -> list[tuple[int, int]]:
-    """From where to where each of them is, in order; those that touch each other are one."""
-    found: list[tuple[int, int]] = []
+    """The start and end of each span, in order. Adjacent spans are merged."""
+    spans: list[tuple[int, int]] = []
     if not any(hint.search(text) for hint in _HINTS):
-        return found
+        return spans
     for match in _SPAN.finditer(text):
         start, end = match.span()
-        if _BARE.match(match[0]):  # the sentence's own punctuation behind an address
+        if _BARE.match(match[0]):  # punctuation of the sentence after an address
             end = start + len(_without_closing(match[0]))
-        if found and found[-1][1] == start:
-            start = found.pop()[0]
-        found.append((start, end))
-    return found
+        if spans and spans[-1][1] == start:
+            start = spans.pop()[0]
+        spans.append((start, end))
+    return spans
 
 
 def is_emoji(text: str) -> bool:
@@ -87,7 +87,7 @@ def is_emoji(text: str) -> bool:
 
 
 def _without_closing(address: str) -> str:
-    """The address without punctuation at its end; a bracket that it opened itself stays."""
+    """The address without trailing punctuation. A closing bracket stays if the address opens it."""
     unopened = {bracket: address.count(bracket) - address.count(pair) for pair, bracket in ("()", "[]", "{}")}
     end = len(address)
     while end and address[end - 1] in _CLOSING:

@@ -1,8 +1,7 @@
 """Parallel text from files, streamed: plain, gzip or xz, two files a side or one TSV.
 
-A line ends at a line feed and nowhere else, so the two sides cannot drift apart at an exotic Unicode separator. What
-is not text (invalid UTF-8, a NUL byte) and what is not parallel (unequal line counts) is an error naming file and
-line. This file knows nothing of cleaning or of pieces.
+Only a line feed ends a line, so other Unicode separators cannot misalign the two sides. Invalid UTF-8, NUL bytes and
+unequal line counts are errors that name file and line. This file does not know about cleaning or tokenization.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from latentmt.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelText(Section):
-    """Where one part of a corpus is read from: `source` and `target`, or `tsv`. Names are relative to a folder."""
+    """Files of parallel text: `source` and `target`, or `tsv`. Names are relative to the data folder."""
 
     source: tuple[str, ...] = ()
-    """The source side's files, read one after another."""
+    """The source files, concatenated."""
     target: tuple[str, ...] = ()
-    """The target side's files; together they must have as many lines as the source side's."""
+    """The target files. Together they must have as many lines as the source files."""
     tsv: tuple[str, ...] = ()
     """Instead of the two above: files of tab-separated lines."""
     columns: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 1)
     """Which columns of the TSV, counted from 0, are source and target."""
     limit: Annotated[int, Field(ge=1)] | None = None
-    """Read this many pairs at most."""
+    """The maximum number of pairs to read."""
     repeat: Annotated[int, Field(ge=1)] = 1
-    """How often each pair is used for training: the weight of this text beside the others."""
+    """How often each pair is used for training: the weight of this text."""
 
     def files(self) -> tuple[str, ...]:
         """Every file that is read, in order."""
@@ -55,13 +54,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line that is not text: what is wrong with it, and where."""
+    """An error message for a line that is not valid text."""
 
     message: str
 
 
 def read_pairs(text: ParallelText, folder: Path) -> Iterator[Pair | BadLine]:
-    """The pairs in order. A line that is not text comes as a `BadLine` in its place; unequal sides are an error."""
+    """The pairs in order. An invalid line is returned as a `BadLine`. Unequal line counts are an error."""
     if bool(text.tsv) == bool(text.source or text.target) or bool(text.source) != bool(text.target):
         raise UserError("parallel text needs either source and target files, or tsv files")
     pairs = _read_tsv(text, folder) if text.tsv else _read_two_sides(text, folder)
@@ -69,19 +68,19 @@ def read_pairs(text: ParallelText, folder: Path) -> Iterator[Pair | BadLine]:
 
 
 def read_lines(paths: Sequence[Path]) -> Iterator[str | BadLine]:
-    """The lines of several files one after another, without their line ends and byte order marks."""
+    """The lines of several files, without line ends and byte order marks."""
     for path in paths:
         yield from decode_lines(_raw_lines(path), str(path))
 
 
 def decode_lines(raw: Iterable[bytes], name: str) -> Iterator[str | BadLine]:
-    """Lines of bytes as text; `name` says in errors where they come from."""
+    """Decode lines of bytes. `name` is their origin in errors."""
     for number, line in enumerate(raw, start=1):
         yield _decode(line, name, number)
 
 
 def all_text(lines: Iterable[str | BadLine]) -> Iterator[str]:
-    """The lines, of which none may be bad."""
+    """The lines. A bad one is an error."""
     for line in lines:
         if isinstance(line, BadLine):
             raise UserError(line.message)
@@ -152,7 +151,7 @@ def _read_tsv(text: ParallelText, folder: Path) -> Iterator[Pair | BadLine]:
             cells = line.split("\t")
             if len(cells) <= max(text.columns):
                 yield BadLine(
-                    f"{folder / name}, line {number}: {len(cells)} columns, column {max(text.columns)} wanted"
+                    f"{folder / name}, line {number}: {len(cells)} columns, column {max(text.columns)} expected"
                 )
                 continue
             yield Pair(cells[text.columns[0]], cells[text.columns[1]])

@@ -1,9 +1,9 @@
 """Text ↔ pieces: one SentencePiece model for both languages.
 
-Any Unicode text survives encode → decode unchanged: no normalisation (that is `normalise`'s business), white space
-kept, bytes for characters that the vocabulary lacks. SentencePiece writes a space as '▁' (U+2581), so a '▁' of the text
-itself travels escaped. Encoded sentences end in EOS; decoding stops at nothing, it leaves special pieces out, and bytes
-that make no character: whoever writes all pieces at once may spell only half of one.
+Encoding and decoding leave any Unicode text unchanged: there is no normalisation (see `normalise`), white space is
+kept, and characters that are not in the vocabulary are encoded as bytes. SentencePiece writes a space as '▁' (U+2581),
+so a '▁' in the text is escaped. Encoded sentences end in EOS. Decoding does not stop at EOS. It leaves out special
+pieces and incomplete byte sequences, which a non-autoregressive decoder may produce.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import random
 import re
 import string
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import sentencepiece
 from pydantic import Field
@@ -28,33 +28,34 @@ from latentmt.config import Section
 from latentmt.errors import UserError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
-"""The ids of the special pieces, everywhere."""
+"""The ids of the special pieces."""
 
 SPECIAL = frozenset((PAD, UNK, BOS, EOS))
-"""Those that have no text."""
+"""Ids of pieces without text."""
 
 PLACEHOLDERS = "".join(map(chr, range(0xE010, 0xE020)))
-"""Private-use characters that can stand for parts of a text to be repeated verbatim; a tokenizer may reserve pieces for
-the first few."""
+"""Private-use characters that stand for spans to copy verbatim. A tokenizer may reserve pieces for the first few."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig(Section):
-    """How the vocabulary is learnt."""
+    """How the tokenizer is trained."""
 
-    vocabulary: Annotated[int, Field(ge=300)] = 32_000
-    """Pieces in all: 4 special, 256 bytes, the rest learnt. A small corpus may yield fewer."""
+    aliases: ClassVar[Mapping[str, str]] = {"vocabulary": "vocab_size"}
+
+    vocab_size: Annotated[int, Field(ge=300)] = 32_000
+    """The number of pieces: 4 special, 256 bytes, the rest learnt. A small corpus may give fewer."""
     model: Literal["unigram", "bpe"] = "unigram"
     """SentencePiece's model type."""
     sample: Annotated[int, Field(ge=1)] = 500_000
-    """Learn from this many sentences at most, drawn from both sides."""
+    """The maximum number of training sentences, sampled from both sides."""
     seed: Annotated[int, Field(ge=0)] = 1
-    """Of that draw."""
+    """The seed of that sample."""
     placeholders: Annotated[int, Field(ge=0, le=len(PLACEHOLDERS))] = 0
-    """Pieces reserved for what is repeated verbatim: addresses, code, paths (`data.placeholders`)."""
+    """Pieces reserved for spans to copy verbatim: addresses, code, paths (`data.placeholders`)."""
 
 
-# '▁' ↔ ESC 1 and ESC ↔ ESC 0, ESC being a private-use character: one-to-one for every text.
+# '▁' ↔ ESC 1 and ESC ↔ ESC 0, where ESC is a private-use character. This is one-to-one for every text.
 _ESCAPE = {"\ue000": "\ue0000", "▁": "\ue0001"}
 _UNESCAPE = {escaped: plain for plain, escaped in _ESCAPE.items()}
 _ESCAPABLE, _ESCAPED = re.compile("[\ue000▁]"), re.compile("\ue000[01]")
@@ -63,11 +64,11 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 _ASCII = string.ascii_letters + string.digits + string.punctuation
 
-_LEARNING_THREADS = 2  # the learnt scores are sums whose order depends on it, so it is not the machine's to choose
+_TRAINING_THREADS = 2  # fixed: the trained scores are sums whose order depends on it
 
 
 class Tokenizer:
-    """A SentencePiece model with this project's conventions."""
+    """A SentencePiece model with the conventions of this package."""
 
     def __init__(self, model: bytes) -> None:
         self.model = model
@@ -97,13 +98,13 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """How many pieces there are, special ones included."""
+        """The number of pieces, including special ones."""
         return int(self._processor.get_piece_size())
 
     @functools.cached_property
     def placeholders(self) -> str:
-        """The characters that stand for what is repeated verbatim, a piece each."""
-        return "".join(one for one in PLACEHOLDERS if self._processor.piece_to_id(one) != UNK)
+        """The placeholder characters that have a piece of their own."""
+        return "".join(character for character in PLACEHOLDERS if self._processor.piece_to_id(character) != UNK)
 
     @property
     def fingerprint(self) -> str:
@@ -111,82 +112,84 @@ class Tokenizer:
         return hashlib.sha256(self.model).hexdigest()
 
     def encode(self, texts: Sequence[str], threads: int = 1) -> list[list[int]]:
-        """The ids of each text, EOS last."""
+        """The ids of each text, followed by EOS."""
         escaped, encode = [_escaped(text) for text in texts], self._processor.encode
-        if threads == 1:  # given a list it starts threads, which takes longer than most lists
+        if threads == 1:  # for a list SentencePiece starts threads, which is slower for short lists
             return [encode(text, add_eos=True) for text in escaped]
         encoded: list[list[int]] = encode(escaped, add_eos=True, num_threads=threads)
         return encoded
 
-    def segmentations(self, text: str, most: int) -> list[tuple[list[int], float]]:
-        """The likeliest ways of a unigram model to cut a text into pieces, without EOS, and their log-probabilities."""
+    def segmentations(self, text: str, nbest: int) -> list[tuple[list[int], float]]:
+        """The n best segmentations of a unigram model, without EOS, and their log-probabilities."""
         try:
-            found = self._processor.nbest_encode(_escaped(text), nbest_size=most, add_eos=False)
+            pieces = self._processor.nbest_encode(_escaped(text), nbest_size=nbest, add_eos=False)
         except RuntimeError:
-            raise UserError("data.resample: only a unigram tokenizer knows other ways to cut a word") from None
-        return [(ids, sum(map(self._processor.get_score, ids))) for ids in found]
+            raise UserError("data.resample: only a unigram tokenizer has other segmentations of a word") from None
+        return [(ids, sum(map(self._processor.get_score, ids))) for ids in pieces]
 
     def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each sentence; special pieces have none, nor have bytes that make no character."""
+        """The text of each sentence, without special pieces and incomplete byte sequences."""
         return [_ESCAPED.sub(lambda match: _UNESCAPE[match[0]], self._decoded(sentence)) for sentence in sentences]
 
     def _decoded(self, sentence: Sequence[int]) -> str:
-        """The text that the vocabulary has for it, escaped."""
-        ids = [int(id_) for id_, said in zip(sentence, self._said(sentence), strict=True) if said]
+        """The text of a sentence, still escaped."""
+        ids = [int(id_) for id_, has_text in zip(sentence, self._has_text(sentence), strict=True) if has_text]
         text: str = self._processor.decode(ids)
         return text
 
-    def _said(self, ids: Sequence[int]) -> list[bool]:
-        """Which ids are part of the text: not the special ones, and bytes only where they make a character."""
-        said = [id_ not in SPECIAL for id_ in ids]
-        spelt = {place: int(byte[1], 16) for place, byte in enumerate(map(_BYTE.fullmatch, self.pieces(ids))) if byte}
-        if not spelt:
-            return said
-        places = itertools.compress(range(len(ids)), said)  # special pieces do not part bytes
-        for is_byte, run in itertools.groupby(places, spelt.__contains__):
-            some = list(run) if is_byte else []
-            for place, makes in zip(some, _makes_characters(bytes(map(spelt.__getitem__, some))), strict=True):
-                said[place] = makes
-        return said
+    def _has_text(self, ids: Sequence[int]) -> list[bool]:
+        """Which ids are part of the text: not the special ones, and bytes only if they form a character."""
+        has_text = [id_ not in SPECIAL for id_ in ids]
+        matches = map(_BYTE.fullmatch, self.pieces(ids))
+        byte_values = {position: int(match[1], 16) for position, match in enumerate(matches) if match}
+        if not byte_values:
+            return has_text
+        positions = itertools.compress(range(len(ids)), has_text)  # special pieces do not separate bytes
+        for is_byte, run in itertools.groupby(positions, byte_values.__contains__):
+            byte_positions = list(run) if is_byte else []
+            valid = _are_characters(bytes(byte_values[position] for position in byte_positions))
+            for position, is_character in zip(byte_positions, valid, strict=True):
+                has_text[position] = is_character
+        return has_text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The ids as SentencePiece writes them, for people to look at."""
+        """The pieces of the ids, as SentencePiece writes them."""
         return [self._processor.id_to_piece(int(id_)) for id_ in ids]
 
     def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """From where to where each id is in the text that `decode` makes of them, without the space before it.
+        """The start and end of each id in the decoded text, without the space before it.
 
-        What has no text is nowhere; a character that is spelt in bytes is where its first byte is.
+        An id without text has an empty span. A character encoded as bytes is at its first byte.
         """
-        spans, place, begun = [], 0, False
-        for said, piece in zip(self._said(ids), self.pieces(ids), strict=True):
-            start = place + (piece.startswith("▁") and begun)
-            begun |= said
-            if said and (byte := _BYTE.fullmatch(piece)):
-                place += not 0x80 <= int(byte[1], 16) < 0xC0
-            elif said:
-                place = start + len(piece.removeprefix("▁"))
-            spans.append((min(start, place), place))
+        spans, position, started = [], 0, False
+        for has_text, piece in zip(self._has_text(ids), self.pieces(ids), strict=True):
+            start = position + (piece.startswith("▁") and started)
+            started |= has_text
+            if has_text and (byte := _BYTE.fullmatch(piece)):
+                position += not 0x80 <= int(byte[1], 16) < 0xC0
+            elif has_text:
+                position = start + len(piece.removeprefix("▁"))
+            spans.append((min(start, position), position))
         escapes = [match.start() for match in _ESCAPED.finditer(self._decoded(ids))]
         return [(start - bisect_left(escapes, start), end - bisect_left(escapes, end)) for start, end in spans]
 
 
 def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-    """Learn a tokenizer from sentences; the same sentences, configuration and seed give the same model."""
+    """Train a tokenizer on sentences. The same sentences and configuration give the same model."""
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter([_escaped(text) for text in _sample(sentences, config.sample, config.seed)]),
             model_writer=model,
             model_type=config.model,
-            vocab_size=config.vocabulary,
+            vocab_size=config.vocab_size,
             hard_vocab_limit=False,
             max_sentence_length=100_000,
-            num_threads=_LEARNING_THREADS,
+            num_threads=_TRAINING_THREADS,
             normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             byte_fallback=True,
-            character_coverage=0.9999,  # by default an "ö" that is seldom enough is spelt in bytes
+            character_coverage=0.9999,  # with the default, a rare "ö" is encoded as bytes
             # SentencePiece's BPE aborts the process if a required character does not occur.
             required_chars=_ASCII if config.model == "unigram" else "",
             split_digits=True,
@@ -205,15 +208,15 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig) -> Tokeni
 def _sample(sentences: Iterable[str], size: int, seed: int) -> list[str]:
     """At most `size` of the sentences, each equally likely (reservoir sampling).
 
-    SentencePiece can draw a sample itself, but not the same one twice.
+    SentencePiece's own sampling is not deterministic.
     """
     rng = random.Random(seed)
     sample: list[str] = []
-    for seen, sentence in enumerate(sentences, start=1):
+    for count, sentence in enumerate(sentences, start=1):
         if len(sample) < size:
             sample.append(sentence)
-        elif (place := rng.randrange(seen)) < size:
-            sample[place] = sentence
+        elif (position := rng.randrange(count)) < size:
+            sample[position] = sentence
     return sample
 
 
@@ -221,9 +224,9 @@ def _escaped(text: str) -> str:
     return _ESCAPABLE.sub(lambda match: _ESCAPE[match[0]], text)
 
 
-def _makes_characters(spelt: bytes) -> list[bool]:
-    """Which bytes are part of a character in UTF-8."""
-    characters = spelt.decode("utf-8", "surrogateescape")  # other bytes become half of a character each
+def _are_characters(byte_values: bytes) -> list[bool]:
+    """Which bytes are part of a valid UTF-8 character."""
+    characters = byte_values.decode("utf-8", "surrogateescape")  # an invalid byte becomes a surrogate
     return [
         not "\ud800" <= character <= "\udfff"
         for character in characters

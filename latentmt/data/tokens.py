@@ -1,11 +1,10 @@
-"""Sentences as tensors: ids, and where each of them belongs.
+"""Sentences as tensors: ids, and the segment and position of each.
 
-A row may hold one sentence and padding (inference) or several sentences one after another (training); both are the
-same thing here: `segment` numbers the sentences of a row from 1 and is 0 where the row is empty, `position` counts
-within the sentence. Attention connects equal segments, so packed rows and padded rows go through the same code.
+A row holds one sentence and padding (inference) or several sentences (training). In both cases `segment` numbers the
+sentences of a row from 1 and is 0 for padding, and `position` counts within the sentence. Attention connects equal
+segments, so packed rows and padded rows use the same code.
 
-One convention for every sequence, source and target, autoregressive or not: the pieces followed by EOS, and a length
-counts that EOS.
+Every sequence, source and target, autoregressive or not, is its pieces followed by EOS. Its length includes EOS.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from latentmt.data.tokenizer import PAD
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the tokens of a batch of rows belong."""
+    """The segment and position of every token of a batch of rows."""
 
     segment: Int[Tensor, "r t"]
-    """Which sentence of its row a token is part of, from 1; 0 where the row is empty."""
+    """The number of a token's sentence in its row, from 1; 0 for padding."""
     position: Int[Tensor, "r t"]
-    """Its place within that sentence, from 0."""
+    """The position within the sentence, from 0."""
 
     @property
     def real(self) -> Bool[Tensor, "r t"]:
-        """True where there is a token."""
+        """The mask: True for tokens, False for padding."""
         return self.segment > 0
 
     @staticmethod
-    def of_lengths(lengths: Int[Tensor, r], width: int) -> Layout:
-        """One sentence a row, left-aligned, `width` wide."""
+    def from_lengths(lengths: Int[Tensor, r], width: int) -> Layout:
+        """One sentence per row, left-aligned, `width` wide."""
         position = torch.arange(width, device=lengths.device).expand(len(lengths), width)
         return Layout((position < lengths[:, None]).long(), position)
 
@@ -56,9 +55,9 @@ class Tokens:
 
     @staticmethod
     def padded(sentences: Sequence[Sequence[int]], width: int | None = None) -> Tokens:
-        """One sentence a row, padded to the longest or to `width`."""
+        """One sentence per row, padded to the longest or to `width`."""
         lengths = torch.tensor([len(sentence) for sentence in sentences], dtype=torch.long)
-        layout = Layout.of_lengths(lengths, int(lengths.max()) if width is None else width)
+        layout = Layout.from_lengths(lengths, int(lengths.max()) if width is None else width)
         flat = torch.tensor([id_ for sentence in sentences for id_ in sentence], dtype=torch.long)
         ids = torch.full(layout.segment.shape, PAD).masked_scatter_(layout.real, flat)
         return Tokens(ids, layout)
@@ -67,17 +66,17 @@ class Tokens:
         return Tokens(self.ids.to(device, non_blocking=True), self.layout.to(device))
 
     def copy_(self, other: Tokens) -> None:
-        """Take over the other's tokens, which are laid out in the same shape."""
+        """Copy tokens of the same shape."""
         self.ids.copy_(other.ids, non_blocking=True)
         self.layout.segment.copy_(other.layout.segment, non_blocking=True)
         self.layout.position.copy_(other.layout.position, non_blocking=True)
 
-    def split(self, parts: int) -> list[Tokens]:
-        """The rows in equal parts, in order."""
-        cut = (tensor.chunk(parts) for tensor in (self.ids, self.layout.segment, self.layout.position))
-        return [Tokens(ids, Layout(segment, position)) for ids, segment, position in zip(*cut, strict=True)]
+    def split(self, chunks: int) -> list[Tokens]:
+        """Split the rows into equal chunks, in order."""
+        tensors = (tensor.chunk(chunks) for tensor in (self.ids, self.layout.segment, self.layout.position))
+        return [Tokens(ids, Layout(segment, position)) for ids, segment, position in zip(*tensors, strict=True)]
 
-    def pinned(self) -> Tokens:
+    def pin_memory(self) -> Tokens:
         layout = Layout(self.layout.segment.pin_memory(), self.layout.position.pin_memory())
         return Tokens(self.ids.pin_memory(), layout)
 
@@ -93,14 +92,14 @@ class Pairs:
         return Pairs(self.source.to(device), self.target.to(device))
 
     def copy_(self, other: Pairs) -> None:
-        """Take over the other's pairs, which are laid out in the same shape."""
+        """Copy pairs of the same shape."""
         self.source.copy_(other.source)
         self.target.copy_(other.target)
 
-    def split(self, parts: int) -> list[Pairs]:
-        """The rows in equal parts, in order."""
-        return [Pairs(*sides) for sides in zip(self.source.split(parts), self.target.split(parts), strict=True)]
+    def split(self, chunks: int) -> list[Pairs]:
+        """Split the rows into equal chunks, in order."""
+        return [Pairs(*sides) for sides in zip(self.source.split(chunks), self.target.split(chunks), strict=True)]
 
-    def pinned(self) -> Pairs:
-        """In memory that a GPU copies from without waiting."""
-        return Pairs(self.source.pinned(), self.target.pinned())
+    def pin_memory(self) -> Pairs:
+        """A copy in pinned memory, from which a GPU copies asynchronously."""
+        return Pairs(self.source.pin_memory(), self.target.pin_memory())

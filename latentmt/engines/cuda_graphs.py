@@ -32,8 +32,8 @@ from latentmt.infer.beam import BeamConfig, Beams, Hypothesis, advance, hypothes
 from latentmt.infer.search import Networks, search
 from latentmt.infer.transfer import SearchResult, pack
 from latentmt.models.teacher import Teacher
-from latentmt.nn.fast import Recording, compiled, record
-from latentmt.nn.positions import MAX_POSITIONS, SCORED
+from latentmt.nn.cuda_graph import CapturedGraph, capture, compiled
+from latentmt.nn.positions import LOGITS_CHUNK, MAX_POSITIONS
 from latentmt.options import DecodingOptions
 
 P = ParamSpec("P")
@@ -110,14 +110,14 @@ class _Replayed(Generic[T]):
     def __init__(self, work: Callable[[], T], device: torch.device, pool: Any) -> None:
         self._work, self._device, self._pool = work, device, pool
         self._done = False
-        self._recording: Recording[T] | None = None
+        self._recording: CapturedGraph[T] | None = None
 
     def __call__(self) -> T:
         if not _on_gpu(self._device) or not self._done:
             self._done = True
             return self._work()
         if self._recording is None:
-            self._recording = record(self._work, self._device, pool=self._pool)
+            self._recording = capture(self._work, self._device, pool=self._pool)
         self._recording.replay()
         return self._recording.result
 
@@ -205,7 +205,7 @@ class _Compiled(Generic[P, T]):
 
     def __init__(self, function: Callable[P, T]) -> None:
         self._plain = function
-        self._function = compiled(function, shapes_vary=True)
+        self._function = compiled(function, dynamic=True)
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> T:
         try:
@@ -248,7 +248,7 @@ class Graphs:
         )
         while True:
             # What is scored in several goes would be compiled again for each number of them.
-            at_once = shape.sentences * options.candidates * shape.target <= SCORED
+            at_once = shape.sentences * options.candidates * shape.target <= LOGITS_CHUNK
             searching = self._compiled.get(plan, plain) if at_once else plain
             make = partial(_Search, searching, options, shape, noise, self._device, self._pool)
             with torch.inference_mode(False), torch.no_grad():
@@ -286,7 +286,7 @@ def _plan(options: DecodingOptions) -> DecodingOptions:
 
 
 def _source(rows: Int[Tensor, "b s_and_length"]) -> Tokens:
-    return Tokens(rows[:, :-1], Layout.of_lengths(rows[:, -1], rows.shape[1] - 1))
+    return Tokens(rows[:, :-1], Layout.from_lengths(rows[:, -1], rows.shape[1] - 1))
 
 
 def _on_gpu(device: torch.device) -> bool:

@@ -276,7 +276,7 @@ def load_torch_engine(
     bundles: Mapping[str, Bundle], device: str, threads: int | None, dtype: torch.dtype | None, graphs: bool | None
 ) -> TorchEngine:
     """An engine with these bundles loaded; arguments as in `Translator.load`."""
-    target = find_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    target = find_device(device)
     dtype = dtype or (torch.bfloat16 if target.type == "cuda" else torch.float32)
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise UserError(f"threads {threads}: expected 1 to {MAX_THREADS}")

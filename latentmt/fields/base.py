@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from latentmt.data.tokens import Layout
 from latentmt.models.latent import LatentModel
-from latentmt.nn.attention import Memory, Source
+from latentmt.nn.attention import EncoderOutput, Memory
 
 Field = Callable[[Float[Tensor, "r t D"]], Float[Tensor, "r t D"]]
 """z ↦ the direction to move it in; zero at padding."""
@@ -37,7 +37,7 @@ class Context:
     """What a field is bound to. A layout with n times the source's rows holds n candidates a row, side by side."""
 
     model: LatentModel
-    source: Source
+    source: EncoderOutput
     """The latent model's `encode(…)`."""
     layout: Layout
     decoder: Memory | None = None

@@ -23,8 +23,8 @@ from latentmt.fields.refine import refine
 from latentmt.models.latent import LatentConfig, LatentInput, LatentModel
 from latentmt.models.presets import Sized
 from latentmt.models.priors import Prior
-from latentmt.nn.attention import Memory, Source
-from latentmt.nn.fast import compiled
+from latentmt.nn.attention import EncoderOutput, Memory
+from latentmt.nn.cuda_graph import compiled
 from latentmt.nn.transformer import DecoderStack
 from latentmt.objectives import displacement_regression
 from latentmt.task import Controls, Cost, CostFunction, Task
@@ -92,8 +92,8 @@ class LearnedField(FieldType):
         return DisplacementTask(self, network, latent, displacement)
 
 
-PriorOf = Callable[[Pairs], tuple[Source, Prior]]
-DisplacementOf = Callable[[Float[Tensor, "r t D"], Source, Layout], Float[Tensor, "r t D"]]
+PriorOf = Callable[[Pairs], tuple[EncoderOutput, Prior]]
+DisplacementOf = Callable[[Float[Tensor, "r t D"], EncoderOutput, Layout], Float[Tensor, "r t D"]]
 
 
 @dataclass(frozen=True)
@@ -137,17 +137,17 @@ class DisplacementTask:
         return Cost(loss.loss, sums | {"cosine": loss.cosine, "tokens": loss.count})
 
     @torch.no_grad()
-    def _prior(self, batch: Pairs) -> tuple[Source, Prior]:
+    def _prior(self, batch: Pairs) -> tuple[EncoderOutput, Prior]:
         source = self.latent.encode(batch.source)
         return source, self.latent.prior(batch.target.layout, self.latent.prior.project_kv(source))
 
     @torch.no_grad()
-    def _displacement(self, z: Float[Tensor, "r t D"], source: Source, layout: Layout) -> Float[Tensor, "r t D"]:
+    def _displacement(self, z: Float[Tensor, "r t D"], source: EncoderOutput, layout: Layout) -> Float[Tensor, "r t D"]:
         return refine(z, DELTA.bind(Context(self.latent, source, layout)), self.displacement.delta_steps) - z
 
     @torch.no_grad()
     def _start(
-        self, prior: Prior, source: Source, layout: Layout, own_step: Float[Tensor, ""]
+        self, prior: Prior, source: EncoderOutput, layout: Layout, own_step: Float[Tensor, ""]
     ) -> Float[Tensor, "r t D"]:
         rows = len(prior.mode)
         scale = self.displacement.noise * torch.rand(rows, 1, 1, device=prior.mode.device)

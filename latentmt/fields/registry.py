@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import PlainSerializer, PlainValidator
 
-from latentmt.config import from_tree, to_tree
+from latentmt.config import from_dict, to_dict
 from latentmt.errors import UserError
 from latentmt.fields.base import FieldType
 from latentmt.fields.delta import Delta
@@ -66,10 +66,10 @@ def field_config(tree: Any) -> FieldConfig:
         return tree
     if not isinstance(tree, dict) or "kind" not in tree:
         raise UserError("field: missing key kind")
-    return from_tree(tree, learned_field(tree["kind"]).config, "field")
+    return from_dict(tree, learned_field(tree["kind"]).config, "field")
 
 
-AnyFieldConfig = Annotated[FieldConfig, PlainValidator(field_config), PlainSerializer(to_tree, return_type=dict)]
+AnyFieldConfig = Annotated[FieldConfig, PlainValidator(field_config), PlainSerializer(to_dict, return_type=dict)]
 """The configuration of whichever field it names, in files."""
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.latent import LatentModel
 from latentmt.models.priors import Prior
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 from latentmt.nn.gaussian import Gaussian
 
 CHUNK = 1024
@@ -47,7 +47,11 @@ class Marginal:
 
 @torch.no_grad()
 def marginal(
-    model: LatentModel, source: Source, target: Tokens, noise: Float[Tensor, "samples width D"], chunk: int = CHUNK
+    model: LatentModel,
+    source: EncoderOutput,
+    target: Tokens,
+    noise: Float[Tensor, "samples width D"],
+    chunk: int = CHUNK,
 ) -> Marginal:
     """log 1/S Σ_s p(y|z_s,x) p(z_s|x) / q(z_s|y,x) with z_s = μ_q + σ_q · ε_s (the paper's Figure 2, S = 500).
 
@@ -75,7 +79,7 @@ def marginal(
 
 
 @torch.no_grad()
-def elbo(model: LatentModel, source: Source, target: Tokens) -> Float[Tensor, " r"]:
+def elbo(model: LatentModel, source: EncoderOutput, target: Tokens) -> Float[Tensor, " r"]:
     """log p(y|μ_q,x) − KL(q(z|y,x) ‖ p(z|x)) of each row: the ELBO with its expectation taken at the posterior's mean.
 
     One pass and no noise, so that candidates can be compared by it. A bound it is only as far as the decoder's
@@ -88,7 +92,7 @@ def elbo(model: LatentModel, source: Source, target: Tokens) -> Float[Tensor, " 
     return (model.log_prob(states, target) - kl).sum(-1)
 
 
-def _prior_and_posterior(model: LatentModel, source: Source, target: Tokens) -> tuple[Prior, Gaussian]:
+def _prior_and_posterior(model: LatentModel, source: EncoderOutput, target: Tokens) -> tuple[Prior, Gaussian]:
     prior = model.prior(target.layout, model.prior.project_kv(source))
     return prior, model.posterior(target, model.posterior_stack.project_kv(source))
 

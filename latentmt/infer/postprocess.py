@@ -75,7 +75,7 @@ def readable(tokens: Tokens, remove: RemoveRepeats, table: PieceTable, source: T
         place = torch.arange(ids.shape[1], device=ids.device)
         ids, length = _kept(ids, (place < length[:, None]) & ~repeats)
     ids = F.pad(ids, (0, 1), value=PAD).scatter(1, length[:, None], EOS)
-    return Tokens(ids, Layout.of_lengths(length + 1, ids.shape[1]))
+    return Tokens(ids, Layout.from_lengths(length + 1, ids.shape[1]))
 
 
 def _repeated_pieces(ids: Int[Tensor, "r t"], table: PieceTable) -> Bool[Tensor, "r t"]:

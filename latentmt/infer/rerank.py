@@ -13,7 +13,7 @@ from latentmt.data.tokens import Tokens
 from latentmt.infer.marginal import elbo, marginal
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
-from latentmt.nn.attention import Memory, Source
+from latentmt.nn.attention import EncoderOutput, Memory
 
 MARGINAL_SAMPLES = 16
 """Latents a candidate's marginal is estimated with."""
@@ -30,13 +30,13 @@ def by_decoder(model: LatentModel, z: Float[Tensor, "r t D"], target: Tokens, me
     return _per_token(model.log_prob(model.decode(z, target.layout, memory), target).sum(1), target)
 
 
-def by_elbo(model: LatentModel, source: Source, target: Tokens) -> Float[Tensor, " r"]:
+def by_elbo(model: LatentModel, source: EncoderOutput, target: Tokens) -> Float[Tensor, " r"]:
     """The ELBO at the posterior's mean."""
     return _per_token(elbo(model, source, target), target)
 
 
 def by_marginal(
-    model: LatentModel, source: Source, target: Tokens, noise: Float[Tensor, "samples width D"]
+    model: LatentModel, source: EncoderOutput, target: Tokens, noise: Float[Tensor, "samples width D"]
 ) -> Float[Tensor, " r"]:
     """log p(y|x,T) by importance sampling."""
     return _per_token(marginal(model, source, target, noise).log_prob, target)

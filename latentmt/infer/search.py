@@ -24,7 +24,7 @@ from latentmt.infer.rerank import MARGINAL_SAMPLES, by_decoder, by_elbo, by_marg
 from latentmt.models.latent import LatentModel
 from latentmt.models.priors import prior_and_samples
 from latentmt.models.teacher import Teacher
-from latentmt.nn.attention import Memory, Source
+from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.options import DecodingOptions
 
 
@@ -56,7 +56,7 @@ class Networks:
         """Whether a search can be compiled: not where the host decides when to stop, nor a field that cannot be."""
         return not options.adaptive and (not options.refines or self.types[options.method].compiles)
 
-    def bind_field(self, method: str, source: Source, layout: Layout, decoder: Memory | None = None) -> Field:
+    def bind_field(self, method: str, source: EncoderOutput, layout: Layout, decoder: Memory | None = None) -> Field:
         """The field of a method. Source: the latent model's `encode(…)`; decoder: see `Context`."""
         assert self.latent is not None
         context = Context(self.latent, source, layout, decoder)
@@ -100,8 +100,8 @@ def search(
     predicted = model.output.predict_lengths(encoded, options.lengths, options.length_bias)
     width = int(predicted.max()) if width is None else width
     lengths = predicted.clamp(max=width).flatten()
-    prior = model.prior(Layout.of_lengths(lengths, width), model.prior.project_kv(encoded))
-    layout = Layout.of_lengths(lengths.repeat_interleave(options.samples), width)
+    prior = model.prior(Layout.from_lengths(lengths, width), model.prior.project_kv(encoded))
+    layout = Layout.from_lengths(lengths.repeat_interleave(options.samples), width)
     decoder = model.decoder_stack.project_kv(encoded)
     z = prior_and_samples(prior, noise[: options.samples, :width])
     if on_step:
@@ -122,7 +122,7 @@ def _score(
     networks: Networks,
     options: DecodingOptions,
     source: Tokens,
-    encoded: Source,
+    encoded: EncoderOutput,
     decoder: Memory,
     z: Float[Tensor, "r w D"],
     decoded: Tokens,

@@ -84,7 +84,7 @@ def field_around(
         return torch.zeros_like(at)
     z = torch.tensor(trace.steps[-1].z).to(at).repeat(len(at), 1, 1)
     z[:, position] = at
-    layout = Layout.of_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
+    layout = Layout.from_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
     source = model.encode(Tokens.padded([trace.source]).to(z.device))
     return networks.bind_field(options.method, source, layout)(z)[:, position]
 
@@ -95,7 +95,7 @@ def _latent(networks: Networks) -> LatentModel:
 
 
 def _step(model: LatentModel, memory: Memory, number: int, z: Float[Tensor, "1 t D"], milliseconds: float) -> Step:
-    layout = Layout.of_lengths(torch.tensor([z.shape[1]], device=z.device), z.shape[1])
+    layout = Layout.from_lengths(torch.tensor([z.shape[1]], device=z.device), z.shape[1])
     states = model.decode(z, layout, memory)
     tokens = model.output.read(states, model.embedding, layout)
     log_probs = model.log_prob(states, tokens)[0].tolist()

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from latentmt.config import from_tree, to_tree
-from latentmt.display import say
+from latentmt.config import from_dict, to_dict
+from latentmt.display import info
 from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
 from latentmt.measure.report import Measurement, Signature
@@ -32,10 +32,10 @@ class Cache:
         path = self._folder / (re.sub(r"[^a-z0-9=+.-]+", "_", name.lower()) + ".json")
         cached = _read(path, kind)
         if cached and cached.signature == signature:
-            say(f"{name}: measured before")
+            info(f"{name}: measured before")
             return cached
         result = measure()
-        write_atomically(path, json.dumps(to_tree(result), ensure_ascii=False) + "\n")
+        write_atomically(path, json.dumps(to_dict(result), ensure_ascii=False) + "\n")
         return result
 
 
@@ -43,6 +43,6 @@ def _read(path: Path, kind: type[T]) -> T | None:
     """What an earlier run left; None where it cannot be read, since it can be measured again."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
-        return from_tree(tree, kind, str(path)) if isinstance(tree, dict) else None
+        return from_dict(tree, kind, str(path)) if isinstance(tree, dict) else None
     except (FileNotFoundError, ValueError, UserError):
         return None

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from latentmt.data.text import all_text, read_lines
-from latentmt.display import Counting, table
+from latentmt.display import ProgressBar, table
 from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
 from latentmt.files import sha256
@@ -237,7 +237,7 @@ def _in_chunks(
 ) -> list[T]:
     """Translate texts chunk by chunk, and show the progress."""
     results: list[T] = []
-    with Counting(name, "sentences", len(texts)) as counting:
+    with ProgressBar(name, "sentences", len(texts)) as counting:
         for start in range(0, len(texts), _chunk_size(options)):
             chunk = texts[start : start + _chunk_size(options)]
             results += translate(chunk, options)

@@ -20,7 +20,7 @@ from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
 from latentmt.fields.refine import refine
 from latentmt.measure.methods import default_method, refining_methods, require_latent
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 from latentmt.projection import grid_around
 from latentmt.translator import Translator
 
@@ -115,7 +115,7 @@ def choose_sentence(translator: Translator, sources: Sequence[str], references: 
 
 @dataclass(frozen=True)
 class _Walk:
-    encoded: Source
+    encoded: EncoderOutput
     points: dict[str, Float[Tensor, "_ t 2"]]
     """The posterior's mean, the prior's mean, and the latents after each step of each method."""
     ends: dict[str, list[int]]
@@ -165,7 +165,7 @@ def _panel(translator: Translator, walk: _Walk, method: str, position: int, grid
     area = torch.from_numpy(grid_around(torch.cat(list(points.values())).double().cpu(), grid, _MARGIN))
     z = walk.points["prior"].repeat(grid * grid, 1, 1)
     z[:, position] = area.flatten(0, 1).to(z)
-    layout = Layout.of_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
+    layout = Layout.from_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
     field = networks.bind_field(method, walk.encoded, layout)(z)[:, position]
     ids = model.read(z, layout, model.decoder_stack.project_kv(walk.encoded)).ids[:, position]
     pieces = translator.tokenizer.pieces(ids.tolist())

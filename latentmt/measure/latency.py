@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from latentmt.data.text import all_text, read_lines
-from latentmt.display import say, table
+from latentmt.display import info, table
 from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
 from latentmt.files import sha256
@@ -180,10 +180,10 @@ def measure_speed(
         if form != "compiled" or engine.networks.compiles(options)
     ]
     texts, sentences = source.texts, [ids for text in source.texts for ids in text.sentences]
-    say(f"one at a time: {len(texts)} texts, {len(systems)} systems")
+    info(f"one at a time: {len(texts)} texts, {len(systems)} systems")
     _time_singly(systems, texts)
     for batch in batches:
-        say(f"batches of {batch}")
+        info(f"batches of {batch}")
         _time_batches(systems, sentences, batch)
     baseline = baseline_of(all_options)
     results = _speeds(systems, texts, baseline)
@@ -231,7 +231,7 @@ def _system(translator: Translator, options: DecodingOptions, form: Form) -> _Sy
 def _time_singly(systems: Sequence[_System], texts: Sequence[SourceText]) -> None:
     """Each system translates a few texts, then the next system does. The first one changes from turn to turn."""
     for system in systems:
-        say(f"{system.name}: warming up")
+        info(f"{system.name}: warming up")
         of_each_length = {length_group(text.tokens): text.text for text in texts}
         system.warm_up(system.translate_text, [text.text for text in texts], list(of_each_length.values()))
     for turn, start in enumerate(range(0, len(texts), _TURN)):
@@ -242,7 +242,7 @@ def _time_singly(systems: Sequence[_System], texts: Sequence[SourceText]) -> Non
             single = (text.sentences for text in chunk if len(text.sentences) == 1)
             system.model.extend(_ms(system.translate_ids, sentences) for sentences in single)
     for system in systems:
-        say(f"{system.name}: {percentile(system.text, 0.5):.2f} ms")
+        info(f"{system.name}: {percentile(system.text, 0.5):.2f} ms")
 
 
 def _time_batches(systems: Sequence[_System], sentences: Sequence[list[int]], batch: int) -> None:

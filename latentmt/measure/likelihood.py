@@ -15,7 +15,7 @@ import torch
 
 from latentmt.data.batches import padded_batches
 from latentmt.data.tokens import Tokens
-from latentmt.display import Counting
+from latentmt.display import ProgressBar
 from latentmt.engines.torch_engine import torch_engine
 from latentmt.infer.marginal import marginal
 from latentmt.infer.noise import standard_noise
@@ -109,7 +109,7 @@ def _estimate(
     noise = standard_noise(samples, longest, model.latent_dim, seed).to(engine.device)
     estimates: dict[Pair, _Estimate] = {}
     lengths = np.array([len(target) for _, target in pairs], dtype=np.int64)
-    with Counting(name, "outputs", len(pairs)) as counting, torch.no_grad():
+    with ProgressBar(name, "outputs", len(pairs)) as counting, torch.no_grad():
         for group in padded_batches(lengths, _BATCH_TOKENS):
             batch = [pairs[index] for index in group]
             source, target = (Tokens.padded(side).to(engine.device) for side in zip(*batch, strict=True))

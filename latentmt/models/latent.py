@@ -19,7 +19,7 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.outputs import OUTPUTS, Output
 from latentmt.models.presets import Count, TransformerSize, WithEncoder
 from latentmt.models.priors import PRIORS, GaussianHead, PriorNetwork
-from latentmt.nn.attention import Memory, Source
+from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import DecoderStack, EncoderStack
@@ -90,10 +90,12 @@ class LatentModel(nn.Module):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Weights written by version 0.1 have other names."""
-        return super().load_state_dict({_current(name): value for name, value in state_dict.items()}, *args, **kwargs)
+        return super().load_state_dict(
+            {current_weight_name(name): value for name, value in state_dict.items()}, *args, **kwargs
+        )
 
-    def encode(self, source: Tokens) -> Source:
-        encoded: Source = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
+    def encode(self, source: Tokens) -> EncoderOutput:
+        encoded: EncoderOutput = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
         return encoded
 
     def posterior(self, target: Tokens, memory: Memory) -> Gaussian:
@@ -119,6 +121,7 @@ class LatentModel(nn.Module):
         return self.output.log_prob(states, self.embedding, target)
 
 
-def _current(name: str) -> str:
+def current_weight_name(name: str) -> str:
+    """The name of a weight, also where version 0.1 named it."""
     old = next((old for old in _NAMES_0_1 if name.startswith(old)), "")
     return _NAMES_0_1[old] + name.removeprefix(old) if old else name

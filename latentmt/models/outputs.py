@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from latentmt.data.tokenizer import PAD
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.nn.attention import Source, membership, segment_lengths
+from latentmt.nn.attention import EncoderOutput, membership, segment_lengths
 from latentmt.nn.positions import MAX_POSITIONS, Embedding
 from latentmt.nn.transformer import Readout
 from latentmt.objectives import LengthLoss, TokenLoss, length_loss, smoothed_cross_entropy
@@ -31,11 +31,11 @@ class Output(nn.Module, ABC):
     """From states to targets. The embedding, which scores tokens, belongs to the model and is passed in."""
 
     @abstractmethod
-    def predict_lengths(self, source: Source, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r count"]:
+    def predict_lengths(self, source: EncoderOutput, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r count"]:
         """How many positions to try for each row's one sentence, likeliest first. `bias`: a share of the source's."""
 
     @abstractmethod
-    def length_loss(self, source: Source, target: Layout, sentences: int) -> LengthLoss:
+    def length_loss(self, source: EncoderOutput, target: Layout, sentences: int) -> LengthLoss:
         """What predicting the lengths of a batch costs; rows hold up to so many sentences."""
 
     @abstractmethod
@@ -61,14 +61,14 @@ class TokenOutput(Output):
         self.length_hidden = nn.Linear(width, width)
         self.length_head = Readout(width, 2 * LENGTH_LIMIT + 1)
 
-    def length_logits(self, source: Source, sentences: int) -> Float[Tensor, "r {sentences} lengths"]:
+    def length_logits(self, source: EncoderOutput, sentences: int) -> Float[Tensor, "r {sentences} lengths"]:
         """Logits of target − source length, from −50 to 50, for segments 1 to `sentences` of each row."""
         member = membership(source.segment, sentences).to(source.states.dtype)
         pooled = (member @ source.states) / member.sum(2, keepdim=True).clamp(min=1)
         logits: Tensor = self.length_head(F.relu(self.length_hidden(pooled)))
         return logits
 
-    def predict_lengths(self, source: Source, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r count"]:
+    def predict_lengths(self, source: EncoderOutput, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r count"]:
         """They differ, as far as there are so many between the shortest target and the last position."""
         size = segment_lengths(source.segment, 1)
         difference = torch.arange(-LENGTH_LIMIT, LENGTH_LIMIT + 1, device=size.device)
@@ -77,7 +77,7 @@ class TokenOutput(Output):
         best = self.length_logits(source, 1)[:, 0].masked_fill(~possible, -torch.inf).topk(count).indices
         return lengths.gather(1, best).clamp(MIN_LENGTH, MAX_POSITIONS)
 
-    def length_loss(self, source: Source, target: Layout, sentences: int) -> LengthLoss:
+    def length_loss(self, source: EncoderOutput, target: Layout, sentences: int) -> LengthLoss:
         return length_loss(self.length_logits(source, sentences), source.segment, target.segment)
 
     def token_loss(

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from latentmt.data.tokens import Layout
-from latentmt.nn.attention import Memory, Source
+from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import Positions
 from latentmt.nn.transformer import DecoderStack, Readout, StackSize
@@ -55,7 +55,7 @@ class PriorNetwork(nn.Module, ABC):
     """Predicts the prior of targets laid out in a given way."""
 
     @abstractmethod
-    def project_kv(self, source: Source) -> Memory:
+    def project_kv(self, source: EncoderOutput) -> Memory:
         """The source's keys and values, made once for all calls."""
 
     @abstractmethod
@@ -71,7 +71,7 @@ class GaussianHead(Readout):
         nn.init.zeros_(self.weight[latent_dim:])
 
     def distribution(self, states: Float[Tensor, "r t d"]) -> Gaussian:
-        return Gaussian.of_output(self(states))
+        return Gaussian.from_output(self(states))
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class GaussianPriorNetwork(PriorNetwork):
         self.stack = DecoderStack(size)
         self.head = GaussianHead(size.width, latent_dim)
 
-    def project_kv(self, source: Source) -> Memory:
+    def project_kv(self, source: EncoderOutput) -> Memory:
         return self.stack.project_kv(source)
 
     def forward(self, layout: Layout, memory: Memory) -> GaussianPrior:

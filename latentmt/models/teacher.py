@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from latentmt.data.tokenizer import BOS
 from latentmt.data.tokens import Tokens
 from latentmt.models.presets import TransformerSize, WithEncoder
-from latentmt.nn.attention import Cache, Memory, Source
+from latentmt.nn.attention import Cache, EncoderOutput, Memory
 from latentmt.nn.positions import Embedding
 from latentmt.nn.transformer import DecoderStack, EncoderStack
 
@@ -49,8 +49,8 @@ class Teacher(nn.Module):
         self.encoder = EncoderStack(size.encoder)
         self.decoder_stack = DecoderStack(size.stack, causal=True)
 
-    def encode(self, source: Tokens) -> Source:
-        encoded: Source = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
+    def encode(self, source: Tokens) -> EncoderOutput:
+        encoded: EncoderOutput = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
         return encoded
 
     def states(

@@ -1,11 +1,10 @@
-"""Multi-head attention over rows that may hold several segments. It knows nothing of what the segments are.
+"""Multi-head attention over rows that may hold several segments. It does not know what the segments are.
 
-Who may attend to whom is one additive bias, made once for a whole stack. A forbidden pair gets a large finite
-number instead of minus infinity: its weight is exactly zero all the same, and a query with nobody to attend
-to looks at everything instead of turning into NaN. (A boolean mask would be converted anew by every attention
-call.)
+The mask is an additive bias, computed once for a whole stack. A masked pair gets a large finite number instead of minus
+infinity. Its weight is still exactly zero, and a query without keys attends to all of them instead of giving NaN. (A
+boolean mask would be converted by every attention call.)
 
-The keys and values of a source are a `Memory`: projected once, read by every layer, step and candidate.
+The keys and values of a source are a `Memory`. They are projected once and used by every layer, step and candidate.
 """
 
 from __future__ import annotations
@@ -21,56 +20,54 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from latentmt.nn.fused import attend, linear
 
 FORBIDDEN = -1e4
-"""Added to the score of a forbidden pair. exp(-1e4) is zero in every float type, and fp16 can hold it."""
+"""Added to the score of a masked pair. exp(-1e4) is zero in every float type, and fp16 can represent it."""
 
 KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Attention may be computed by these. cuDNN's is torch's choice on Hopper, but with a bias it is slower (forward and
-backward of 256 rows of 64, 4 heads: 129 µs against 83), and its backward makes NaN of a query that may attend to
-nobody."""
+"""The kernels that attention may use. torch prefers cuDNN's on Hopper, but with a bias it is slower (forward and
+backward of 256 rows of 64, 4 heads: 129 µs against 83), and its backward gives NaN for a query without keys."""
 
-KERNELS_TWICE = [SDPBackend.MATH]
-"""The only one that can be differentiated twice."""
+DOUBLE_BACKWARD_KERNELS = [SDPBackend.MATH]
+"""The only kernel with a double backward."""
 
 
 def attention_kernels(device: torch.device, create_graph: bool = False) -> AbstractContextManager[None]:
-    """Attention by these kernels alone, for a while.
+    """A context in which attention uses these kernels only.
 
-    torch keeps this choice for the whole process, so two threads could undo each other's. On a CPU, where threads are
-    many, nothing is chosen but for what is differentiated twice: every kernel will do.
+    torch keeps this setting per process, so two threads could undo each other's. On a CPU, which serves many threads,
+    it is set only for a double backward: every kernel is suitable.
     """
     if create_graph:
-        return sdpa_kernel(KERNELS_TWICE)
+        return sdpa_kernel(DOUBLE_BACKWARD_KERNELS)
     return sdpa_kernel(KERNELS) if device.type == "cuda" else nullcontext()
 
 
 @dataclass(frozen=True)
-class Source:
-    """States to attend to."""
+class EncoderOutput:
+    """The output of an encoder."""
 
     states: Float[Tensor, "r s d"]
     segment: Int[Tensor, "r s"]
-    """Which segment of its row a state is part of, from 1; 0 where the row is empty."""
+    """The segment of each state, from 1; 0 for padding."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The keys and values of a source for every layer of one stack."""
+    """The projected keys and values of a source, for every layer of one stack."""
 
     keys_values: Float[Tensor, "layers 2 r h s e"]
     segment: Int[Tensor, "r s"]
 
     def select(self, rows: Int[Tensor, " n"]) -> Memory:
-        """The named rows, in that order."""
+        """The given rows, in that order."""
         return Memory(self.keys_values.index_select(2, rows), self.segment.index_select(0, rows))
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of the tokens so far, for every layer of one causal stack; written in place.
+    """Keys and values of the previous tokens, for every layer of one causal stack. Written in place.
 
-    A row may hold several hypotheses that go on side by side. At each position every hypothesis has a slot of its
-    own; whose slots it may attend to is for the caller to say. So a hypothesis that continues another one takes over
-    what that one has seen, and no key or value is ever copied.
+    A row may hold several hypotheses. At each position every hypothesis has its own slot. The caller says which slots a
+    hypothesis may attend to. So a hypothesis can continue another one without copying keys or values.
     """
 
     keys_values: Float[Tensor, "layers 2 r h slots e"]
@@ -81,40 +78,40 @@ class Cache:
         return Cache(self.keys_values[:, :, :, :, : width * self.hypotheses], self.hypotheses)
 
     def select(self, rows: Int[Tensor, " n"]) -> Cache:
-        """The named rows, in that order."""
+        """The given rows, in that order."""
         return Cache(self.keys_values.index_select(2, rows), self.hypotheses)
 
     def slots(self, position: Int[Tensor, ""]) -> Int[Tensor, " k"]:
-        """Where the hypotheses' tokens at a position go."""
+        """The slots of the hypotheses' tokens at a position."""
         return position * self.hypotheses + torch.arange(self.hypotheses, device=position.device)
 
 
 def compute_dtype(like: Tensor) -> torch.dtype:
-    """What a matrix product of `like` would be computed in, here and now."""
+    """The dtype of a matrix product of `like`, which depends on autocast."""
     kind = like.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype
 
 
 def membership(segment: Int[Tensor, "r t"], segments: int) -> Bool[Tensor, "r {segments} t"]:
-    """True where a token is part of segment 1, 2, … `segments` of its row."""
+    """One mask for each of the segments 1, 2, … `segments` of a row."""
     number = torch.arange(1, segments + 1, device=segment.device)
     return segment[:, None, :] == number[:, None]
 
 
 def segment_lengths(segment: Int[Tensor, "r t"], segments: int) -> Int[Tensor, "r {segments}"]:
-    """How many tokens each segment of a row has."""
+    """The number of tokens of each segment of a row."""
     return membership(segment, segments).sum(2)
 
 
 def segment_sizes(segment: Int[Tensor, "r t"]) -> Int[Tensor, "r t"]:
-    """How many tokens the segment of each token has, itself included."""
+    """The number of tokens in the segment of each token, including itself."""
     return (segment[:, :, None] == segment[:, None, :]).sum(2)
 
 
 def attention_bias(
     query: Int[Tensor, "r t"], key: Int[Tensor, "r s"], dtype: torch.dtype, causal: bool = False
 ) -> Float[Tensor, "r 1 t s"]:
-    """Zero where the segments of query and key are equal (and, if causal, the key is not later)."""
+    """Zero where the segments of query and key are equal (and, if causal, the key is not later); masked elsewhere."""
     forbidden = query[:, :, None] != key[:, None, :]
     if causal:
         forbidden = forbidden | torch.ones_like(forbidden[0]).triu(1)
@@ -122,12 +119,12 @@ def attention_bias(
 
 
 def seen_bias(seen: Bool[Tensor, "r k s"], dtype: torch.dtype) -> Float[Tensor, "r 1 k s"]:
-    """Zero where a key is seen."""
+    """Zero where a key may be attended to."""
     return (~seen)[:, None].to(dtype) * FORBIDDEN
 
 
 def projection(inputs: int, outputs: int, *, blocks: int = 1, gain: float = 1.0) -> nn.Linear:
-    """A linear map to `blocks` things of size `outputs` at once, each initialised as if it were alone."""
+    """A linear layer with `blocks` outputs of size `outputs`, each initialised as a layer of its own."""
     layer = nn.Linear(inputs, blocks * outputs)
     with torch.no_grad():
         for block in layer.weight.chunk(blocks):
@@ -137,13 +134,13 @@ def projection(inputs: int, outputs: int, *, blocks: int = 1, gain: float = 1.0)
 
 
 def split_heads(packed: Float[Tensor, "r t _"], blocks: int, heads: int) -> Float[Tensor, "{blocks} r {heads} t e"]:
-    """Keys, values and whatever else one projection made, as attention wants them."""
-    parts: Tensor = packed.unflatten(-1, (blocks, heads, -1))
-    return parts.permute(2, 0, 3, 1, 4)
+    """Split the output of a projection into blocks (queries, keys, values) and heads."""
+    split: Tensor = packed.unflatten(-1, (blocks, heads, -1))
+    return split.permute(2, 0, 3, 1, 4)
 
 
 class SelfAttention(nn.Module):
-    """Attention of a sequence to itself; queries, keys and values come from one matrix product."""
+    """Self-attention. Queries, keys and values are computed in one matrix product."""
 
     def __init__(self, width: int, heads: int, gain: float = 1.0) -> None:
         super().__init__()
@@ -154,9 +151,9 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "r t d"], bias: Float[Tensor, "#r 1 t t"], norm: nn.LayerNorm, dropout: nn.Dropout
     ) -> Float[Tensor, "r t d"]:
-        """x, and what its tokens gather from each other once they are normalised."""
+        """x + attention(norm(x))."""
         query, key, value = split_heads(linear(self.query_key_value, x, norm=norm), 3, self.heads).unbind()
-        return linear(self.out, attend(query, key, value, bias), dropout=dropout, added=x)
+        return linear(self.out, attend(query, key, value, bias), dropout=dropout, residual=x)
 
     def step(
         self,
@@ -166,17 +163,17 @@ class SelfAttention(nn.Module):
         slots: Int[Tensor, " k"],
         norm: nn.LayerNorm,
     ) -> Float[Tensor, "r k d"]:
-        """The same for the newest tokens, which attend to the cache after taking their own slots there."""
+        """One decoding step: write the new tokens into the cache, then attend to it."""
         packed = split_heads(linear(self.query_key_value, x, norm=norm), 3, self.heads)
         cache.index_copy_(3, slots, packed[1:])
-        return linear(self.out, attend(packed[0], cache[0], cache[1], bias), added=x)
+        return linear(self.out, attend(packed[0], cache[0], cache[1], bias), residual=x)
 
 
 class CrossAttention(nn.Module):
-    """Attention to keys and values that somebody else projected.
+    """Cross-attention to keys and values that were projected before.
 
-    There may be several rows for each row of keys, beside each other: candidates for one source. They attend to it
-    as queries of one long row, so that nothing is copied.
+    There may be several consecutive rows of queries for each row of keys: candidates for one source. They attend to it
+    as queries of one long row, so keys and values are not copied.
     """
 
     def __init__(self, width: int, heads: int, gain: float = 1.0) -> None:
@@ -193,11 +190,11 @@ class CrossAttention(nn.Module):
         norm: nn.LayerNorm,
         dropout: nn.Dropout,
     ) -> Float[Tensor, "r t d"]:
-        """x, and what its tokens, once normalised, gather from the source."""
+        """x + attention(norm(x), source)."""
         key, value = keys_values.unbind()
-        asked = linear(self.query, x, norm=norm).view(len(key), -1, x.shape[2])
-        (query,) = split_heads(asked, 1, self.heads).unbind()
-        return linear(self.out, attend(query, key, value, bias).view_as(x), dropout=dropout, added=x)
+        return linear(
+            self.out, attend(self._query(x, norm, len(key)), key, value, bias).view_as(x), dropout=dropout, residual=x
+        )
 
     def attention_weights(
         self,
@@ -206,9 +203,13 @@ class CrossAttention(nn.Module):
         bias: Float[Tensor, "b 1 _ s"],
         norm: nn.LayerNorm,
     ) -> Float[Tensor, "b h _ s"]:
-        """The weights that `forward` gathers with: where in the source each token looks."""
+        """The attention weights of `forward`."""
         key = keys_values[0]
-        asked = linear(self.query, x, norm=norm).view(len(key), -1, x.shape[2])
-        (query,) = split_heads(asked, 1, self.heads).unbind()
-        weights: Tensor = (query @ key.transpose(2, 3) * key.shape[3] ** -0.5 + bias).softmax(3)
+        scores = self._query(x, norm, len(key)) @ key.transpose(2, 3) * key.shape[3] ** -0.5
+        weights: Tensor = (scores + bias).softmax(3)
         return weights
+
+    def _query(self, x: Float[Tensor, "r t d"], norm: nn.LayerNorm, rows: int) -> Float[Tensor, "{rows} h _ e"]:
+        """The queries of x, with consecutive rows joined to `rows` rows."""
+        projected = linear(self.query, x, norm=norm).view(rows, -1, x.shape[2])
+        return split_heads(projected, 1, self.heads)[0]

@@ -1,7 +1,7 @@
-"""A linear map with the norm before it and what comes after it, and attention: in one launch each, where that pays.
+"""Fused operations: a linear layer with its norm, activation and residual, and attention, in one kernel launch each.
 
-It pays on a large GPU for few tokens, when nothing is to be differentiated: a launch then takes longer than the work.
-Elsewhere the same is done by torch's own operations. It knows nothing of layers.
+The kernels are used on a large GPU for few tokens and without gradients, where a launch takes longer than the work.
+Otherwise torch's own operations are used.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-FEW = 2048
-"""Tokens up to which launches are what takes time."""
+MAX_TOKENS = 2048
+"""The kernels are used up to this number of tokens, where launches dominate."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_SHARED_MEMORY = 200_000
-"""Bytes that a processor of the GPU must have for itself: the kernels were made for an H200, which has 232,448."""
-_ABLE: dict[tuple[str, int | None], bool] = {}
-"""What is known of devices, by type and number (which a compiler understands)."""
-_LEAST_INPUTS, _MOST_NORM_BYTES = 16, 4096
-"""Of a linear map, and of a row that is normalised: what the kernels can hold."""
+_MIN_SHARED_MEMORY = 200_000
+"""Bytes of shared memory that a block needs. The kernels are tuned for an H200, which has 232,448."""
+_CAPABLE: dict[tuple[str, int | None], bool] = {}
+"""Whether a device is suitable, by type and index (which torch.compile can trace)."""
+_MIN_INPUTS, _MAX_NORM_BYTES = 16, 4096
+"""Limits of the kernels: inputs of a linear layer, and bytes of a row with a norm."""
 
 
 def enable_fused(device: torch.device) -> None:
-    """Fuse on this device from now on, if it is a GPU that is large enough, and triton and its compiler are there."""
+    """Use the kernels on this device from now on, if it is a suitable GPU and triton and a C compiler are installed."""
     key = device.type, device.index
-    if key not in _ABLE:
-        found = device.type == "cuda" and not torch.version.hip and importlib.util.find_spec("triton")
-        properties = torch.cuda.get_device_properties(device) if found else None
-        large = getattr(properties, "shared_memory_per_block_optin", 0) >= _SHARED_MEMORY
-        _ABLE[key] = large and any(map(shutil.which, ("cc", "gcc", "clang")))
+    if key not in _CAPABLE:
+        has_triton = device.type == "cuda" and not torch.version.hip and importlib.util.find_spec("triton")
+        properties = torch.cuda.get_device_properties(device) if has_triton else None
+        large = getattr(properties, "shared_memory_per_block_optin", 0) >= _MIN_SHARED_MEMORY
+        _CAPABLE[key] = large and any(map(shutil.which, ("cc", "gcc", "clang")))
 
 
 def linear(
@@ -43,24 +43,24 @@ def linear(
     norm: nn.LayerNorm | None = None,
     relu: bool = False,
     dropout: nn.Dropout | None = None,
-    added: Float[Tensor, "r t e"] | None = None,
+    residual: Float[Tensor, "r t e"] | None = None,
 ) -> Float[Tensor, "r t e"]:
-    """The map of x, normalised before if there is a norm; then ReLU, dropout and a sum, each if it is asked for."""
-    if _pays(x) and _fits(x, layer.weight, norm) and not (dropout and dropout.training):
+    """residual + dropout(relu(layer(norm(x)))). Everything but the layer is optional."""
+    if _is_worthwhile(x) and _fits(x, layer.weight, norm) and not (dropout and dropout.training):
         scale, shift, eps = (norm.weight, norm.bias, norm.eps) if norm else (None, None, 0.0)
-        return _launched(x, layer.weight, layer.bias, scale, shift, eps, relu, added, False)
+        return _launch(x, layer.weight, layer.bias, scale, shift, eps, relu, residual, False)
     out: Tensor = layer(norm(x) if norm else x)
     out = F.relu(out) if relu else out
     out = dropout(out) if dropout else out
-    return out if added is None else added + out
+    return out if residual is None else residual + out
 
 
 def readout(
     x: Float[Tensor, "*b d"], weight: Float[Tensor, "o d"], bias: Float[Tensor, " o"] | None
 ) -> Float[Tensor, "*b o"]:
-    """A linear map computed in fp32 (or better), whatever surrounds it."""
-    if bias is not None and x.dim() > 2 and _pays(x) and _fits(x, weight):
-        return _launched(x, weight, bias, None, None, 0.0, False, None, True)  # products of bf16 are exact in fp32
+    """A linear layer in fp32 (or better), regardless of autocast."""
+    if bias is not None and x.dim() > 2 and _is_worthwhile(x) and _fits(x, weight):
+        return _launch(x, weight, bias, None, None, 0.0, False, None, True)  # products of bf16 are exact in fp32
     dtype = torch.promote_types(x.dtype, torch.float32)
     with torch.autocast(x.device.type, enabled=False):
         return F.linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
@@ -72,8 +72,8 @@ def attend(
     value: Float[Tensor, "r h s e"],
     bias: Float[Tensor, "#r 1 #t s"],
 ) -> Float[Tensor, "r t h*e"]:
-    """Softmax attention of every head, heads joined again."""
-    if _pays(query) and query.shape[3] in (16, 32, 64, 128):
+    """Softmax attention of every head, with heads concatenated."""
+    if _is_worthwhile(query) and query.shape[3] in (16, 32, 64, 128):
         from latentmt.nn import kernels
 
         run = kernels.attend_op if torch.compiler.is_compiling() else kernels.attend
@@ -82,27 +82,27 @@ def attend(
     return F.scaled_dot_product_attention(query, key, value, bias).transpose(1, 2).flatten(2)
 
 
-def _launched(x: Tensor, *others: Any) -> Tensor:
-    """To a compiler a kernel is an operation that it does not look into; elsewhere that would only cost time."""
+def _launch(x: Tensor, *arguments: Any) -> Tensor:
+    """Call the kernel, as a custom op under torch.compile and directly otherwise, which is faster."""
     from latentmt.nn import kernels
 
     run = kernels.linear_op if torch.compiler.is_compiling() else kernels.linear
-    out: Tensor = run(x, *others)
+    out: Tensor = run(x, *arguments)
     return out
 
 
-def _pays(x: Tensor) -> bool:
+def _is_worthwhile(x: Tensor) -> bool:
     if (
-        not _ABLE.get((x.device.type, x.device.index))
+        not _CAPABLE.get((x.device.type, x.device.index))
         or torch.is_grad_enabled()
         or torch.is_autocast_enabled(x.device.type)
     ):
         return False
-    return x.dtype in _DTYPES and x.shape[0] * x.shape[-2] <= FEW
+    return x.dtype in _DTYPES and x.shape[0] * x.shape[-2] <= MAX_TOKENS
 
 
 def _fits(x: Tensor, weight: Tensor, norm: nn.LayerNorm | None = None) -> bool:
     inputs = weight.shape[1]
-    if weight.dtype != x.dtype or inputs < _LEAST_INPUTS:
+    if weight.dtype != x.dtype or inputs < _MIN_INPUTS:
         return False
-    return norm is None or (norm.weight.dtype == x.dtype and inputs * x.element_size() <= _MOST_NORM_BYTES)
+    return norm is None or (norm.weight.dtype == x.dtype and inputs * x.element_size() <= _MAX_NORM_BYTES)

@@ -1,4 +1,4 @@
-"""Diagonal Gaussians in fp32: the one place where sampling, densities and KL are written down."""
+"""Diagonal Gaussians in fp32: sampling, densities and KL."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 STD_FLOOR = 1e-4
-"""No standard deviation is smaller."""
+"""The minimum standard deviation."""
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent normal distributions, one an entry. Nothing here sums over entries."""
+    """Independent normal distributions, one per entry. Nothing here sums over entries."""
 
     mean: Float[Tensor, "*shape"]
     std: Float[Tensor, "*shape"]
 
     @staticmethod
-    def of_output(output: Float[Tensor, "*b two_d"]) -> Gaussian:
-        """A head's output as mean (first half) and standard deviation (softplus of the second half)."""
+    def from_output(output: Float[Tensor, "*b two_d"]) -> Gaussian:
+        """A network output as mean (first half) and standard deviation (softplus of the second half)."""
         mean, raw = output.to(torch.promote_types(output.dtype, torch.float32)).chunk(2, dim=-1)
         return Gaussian(mean, F.softplus(raw) + STD_FLOOR)
 
     def sample(self, noise: Float[Tensor, "*more"]) -> Float[Tensor, "*more"]:
-        """Standard normal noise moved here. Axes of noise that this Gaussian has not are more samples."""
+        """A sample from standard normal noise (reparameterisation). Additional axes of the noise give more samples."""
         return self.mean + self.std * noise
 
     def log_prob(self, value: Float[Tensor, "*more"]) -> Float[Tensor, "*more"]:

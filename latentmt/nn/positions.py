@@ -1,4 +1,4 @@
-"""Ids and places as vectors, and states as scores of ids. It knows nothing of what the ids stand for."""
+"""Token and position embeddings, and the output projection."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 MAX_POSITIONS = 512
-"""Places from here on share the last vector."""
-SCORED = 4096
-"""Tokens whose scores of all ids are made at a time."""
+"""Positions from here on share the last vector."""
+LOGITS_CHUNK = 4096
+"""Tokens whose logits are computed at a time."""
 
 
 class Positions(nn.Module):
-    """Sinusoidal encodings, looked up by the place of a token in its segment."""
+    """Sinusoidal position encodings, by the position of a token in its segment."""
 
     def __init__(self, width: int, count: int = MAX_POSITIONS) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Positions(nn.Module):
 
 
 class Embedding(nn.Module):
-    """One matrix that turns ids into vectors (scaled by √d, places added) and states into scores of ids."""
+    """Tied input and output embeddings. Inputs are scaled by √d and positions are added."""
 
     def __init__(self, vocabulary: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -45,19 +45,21 @@ class Embedding(nn.Module):
         return out
 
     def logits(self, states: Float[Tensor, "*b d"]) -> Float[Tensor, "*b v"]:
-        """The score of every id."""
+        """The logits of all ids."""
         return F.linear(states, self.weight)
 
     def best(self, states: Float[Tensor, "r t d"]) -> Int[Tensor, "r t"]:
-        """The id with the highest score."""
-        parts = [self.logits(some).argmax(1) for some in states.flatten(0, 1).split(SCORED)]
-        return torch.cat(parts).view(states.shape[:2])
+        """The id with the highest logit."""
+        chunks = [self.logits(chunk).argmax(1) for chunk in states.flatten(0, 1).split(LOGITS_CHUNK)]
+        return torch.cat(chunks).view(states.shape[:2])
 
     def log_prob(self, states: Float[Tensor, "r t d"], ids: Int[Tensor, "r t"]) -> Float[Tensor, "r t"]:
         """log softmax at the given ids, in fp32 (or better)."""
-        parts = []
-        for some, wanted in zip(states.flatten(0, 1).split(SCORED), ids.flatten().split(SCORED), strict=True):
-            logits = self.logits(some)
+        chunks = []
+        for chunk, labels in zip(
+            states.flatten(0, 1).split(LOGITS_CHUNK), ids.flatten().split(LOGITS_CHUNK), strict=True
+        ):
+            logits = self.logits(chunk)
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            parts.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1))
-        return torch.cat(parts).view(ids.shape)
+            chunks.append(logits.gather(1, labels[:, None])[:, 0] - logits.logsumexp(1))
+        return torch.cat(chunks).view(ids.shape)

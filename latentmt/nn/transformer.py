@@ -1,7 +1,7 @@
-"""The Transformer stack: pre-norm layers, an encoder, and one decoder for every use. It embeds nothing.
+"""The Transformer: pre-norm layers, an encoder stack, and one decoder stack for every use. Embeddings are not included.
 
-Teacher decoder, prior, posterior, latent decoder, score and energy are all a `DecoderStack`; what goes in and
-what is read off is the business of the model around it. Layouts reach the stack as segment numbers only.
+Teacher decoder, prior, posterior, latent decoder, score and energy all use a `DecoderStack`. The model around it
+provides the input and the output head. Of a layout the stack sees only the segments.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from latentmt.nn.attention import (
     Cache,
     CrossAttention,
+    EncoderOutput,
     Memory,
     SelfAttention,
-    Source,
     attention_bias,
     attention_kernels,
     compute_dtype,
@@ -33,18 +33,18 @@ from latentmt.nn.fused import linear, readout
 
 @dataclass(frozen=True)
 class StackSize:
-    """How large a stack is."""
+    """The size of a stack."""
 
     width: int
     filter: int
     layers: int
     heads: int
     dropout: float = 0.0
-    """On the output of every sublayer and inside the feed-forward one."""
+    """On the output of every sublayer and inside the feed-forward layer."""
 
 
 class Readout(nn.Linear):
-    """A linear map computed in fp32 (or better), whatever surrounds it."""
+    """A linear layer in fp32 (or better), regardless of autocast."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
         super().__init__(inputs, outputs, bias)
@@ -66,17 +66,17 @@ class FeedForward(nn.Module):
         self.out = projection(size.filter, size.width, gain=gain)
 
     def forward(self, x: Float[Tensor, "r t d"], norm: nn.LayerNorm, dropout: nn.Dropout) -> Float[Tensor, "r t d"]:
-        """x, and what becomes of each of its tokens once it is normalised."""
+        """x + feed_forward(norm(x))."""
         hidden = linear(self.inner, x, norm=norm, relu=True, dropout=self.dropout)
-        return linear(self.out, hidden, dropout=dropout, added=x)
+        return linear(self.out, hidden, dropout=dropout, residual=x)
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each normalised before and added after."""
+    """Self-attention and feed-forward, pre-norm with residual connections."""
 
     def __init__(self, size: StackSize) -> None:
         super().__init__()
-        gain = (2 * size.layers) ** -0.5  # the sum of all sublayers then starts at unit scale
+        gain = (2 * size.layers) ** -0.5  # so that the sum of all sublayers has unit scale at first
         self.self_norm = nn.LayerNorm(size.width)
         self.self_attention = SelfAttention(size.width, size.heads, gain)
         self.feed_norm = nn.LayerNorm(size.width)
@@ -85,12 +85,12 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Float[Tensor, "r t d"], bias: Float[Tensor, "r 1 t t"]) -> Float[Tensor, "r t d"]:
         x = self.self_attention(x, bias, self.self_norm, self.dropout)
-        fed: Tensor = self.feed_forward(x, self.feed_norm, self.dropout)
-        return fed
+        out: Tensor = self.feed_forward(x, self.feed_norm, self.dropout)
+        return out
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention, attention to the source and feed-forward, each normalised before and added after."""
+    """Self-attention, cross-attention and feed-forward, pre-norm with residual connections."""
 
     def __init__(self, size: StackSize) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class DecoderLayer(nn.Module):
         memory_bias: Float[Tensor, "b 1 _ s"],
     ) -> Float[Tensor, "r t d"]:
         x = self.self_attention(x, bias, self.self_norm, self.dropout)
-        return self._rest(x, memory, memory_bias)
+        return self._cross_and_feed(x, memory, memory_bias)
 
     def attention_weights(
         self,
@@ -120,7 +120,7 @@ class DecoderLayer(nn.Module):
         memory: Float[Tensor, "2 b h s e"],
         memory_bias: Float[Tensor, "b 1 _ s"],
     ) -> Float[Tensor, "b h _ s"]:
-        """Where in the source the tokens look."""
+        """The cross-attention weights."""
         x = self.self_attention(x, bias, self.self_norm, self.dropout)
         return self.cross_attention.attention_weights(x, memory, memory_bias, self.cross_norm)
 
@@ -134,35 +134,35 @@ class DecoderLayer(nn.Module):
         slots: Int[Tensor, " k"],
     ) -> Float[Tensor, "r k d"]:
         x = self.self_attention.step(x, cache, bias, slots, self.self_norm)
-        return self._rest(x, memory, memory_bias)
+        return self._cross_and_feed(x, memory, memory_bias)
 
-    def _rest(self, x: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
+    def _cross_and_feed(self, x: Tensor, memory: Tensor, memory_bias: Tensor) -> Tensor:
         x = self.cross_attention(x, memory, memory_bias, self.cross_norm, self.dropout)
-        fed: Tensor = self.feed_forward(x, self.feed_norm, self.dropout)
-        return fed
+        out: Tensor = self.feed_forward(x, self.feed_norm, self.dropout)
+        return out
 
 
 class EncoderStack(nn.Module):
-    """Layers that read one sequence."""
+    """A stack of encoder layers."""
 
     def __init__(self, size: StackSize) -> None:
         super().__init__()
         self.layers = nn.ModuleList(EncoderLayer(size) for _ in range(size.layers))
         self.norm = nn.LayerNorm(size.width)
 
-    def forward(self, x: Float[Tensor, "r s d"], segment: Int[Tensor, "r s"]) -> Source:
+    def forward(self, x: Float[Tensor, "r s d"], segment: Int[Tensor, "r s"]) -> EncoderOutput:
         bias = attention_bias(segment, segment, compute_dtype(x))
         with attention_kernels(x.device):
             for layer in self.layers:
                 x = layer(x, bias)
-        return Source(self.norm(x), segment)
+        return EncoderOutput(self.norm(x), segment)
 
 
 class DecoderStack(nn.Module):
-    """Layers that read one sequence and attend to a source.
+    """A stack of decoder layers.
 
-    `causal` lets a token see only itself and what came before. `input_skip` adds the stack's input back after
-    every layer, the sum scaled by 1/√2. `source_width` is the width of the source's states, if it is another.
+    `causal`: a token attends only to itself and previous ones. `input_skip`: add the input of the stack after every
+    layer and scale the sum by 1/√2. `source_width`: the width of the source's states, if it differs.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class DecoderStack(nn.Module):
         self.norm = nn.LayerNorm(size.width)
         self.source_keys_values = projection(source_width or size.width, size.width, blocks=2 * size.layers)
 
-    def project_kv(self, source: Source) -> Memory:
+    def project_kv(self, source: EncoderOutput) -> Memory:
         """Keys and values of the source for all layers, in one matrix product."""
         packed = split_heads(self.source_keys_values(source.states), 2 * self.size.layers, self.size.heads)
         return Memory(packed.unflatten(0, (self.size.layers, 2)), source.segment)
@@ -194,17 +194,17 @@ class DecoderStack(nn.Module):
         create_graph: bool = False,
         attention_weights: list[Tensor] | None = None,
     ) -> Float[Tensor, "r t d"]:
-        """Every token at once. `create_graph` if the result is to be differentiated twice, which is slower.
+        """All tokens at once. `create_graph` is needed for a double backward, and is slower.
 
-        Where in the source the tokens look is added to `attention_weights`, layer by layer, if it is asked for.
-        With n times as many rows as the memory has, they are n candidates for each of its rows, beside each other.
+        The cross-attention weights of every layer are appended to `attention_weights`, if given. With n times as many
+        rows as the memory, every n consecutive rows are candidates for one of its rows.
         """
         dtype = compute_dtype(x)
         bias = attention_bias(segment, segment, dtype, self.causal)
         if len(segment) % max(len(memory.segment), 1):
             raise ValueError(f"{len(segment)} rows of targets for {len(memory.segment)} of sources")
         memory_bias = attention_bias(segment.view(len(memory.segment), -1), memory.segment, dtype)
-        entry = x
+        inputs = x
         with attention_kernels(x.device, create_graph):
             layers = cast("Iterable[DecoderLayer]", self.layers)
             for layer, keys_values in zip(layers, memory.keys_values.unbind(), strict=True):
@@ -212,12 +212,12 @@ class DecoderStack(nn.Module):
                     attention_weights.append(layer.attention_weights(x, bias, keys_values, memory_bias))
                 x = layer(x, bias, keys_values, memory_bias)
                 if self.input_skip:
-                    x = (x + entry) * math.sqrt(0.5)
+                    x = (x + inputs) * math.sqrt(0.5)
         out: Tensor = self.norm(x)
         return out
 
     def cache(self, rows: int, hypotheses: int, width: int) -> Cache:
-        """Room for `width` tokens of each hypothesis of a row."""
+        """A cache for `width` tokens of each hypothesis of a row."""
         like, slots = self.norm.weight, hypotheses * width
         shape = (self.size.layers, 2, rows, self.size.heads, slots, self.size.width // self.size.heads)
         return Cache(torch.zeros(shape, dtype=compute_dtype(like), device=like.device), hypotheses)
@@ -231,9 +231,9 @@ class DecoderStack(nn.Module):
         memory: Memory,
         position: Int[Tensor, ""],
     ) -> Float[Tensor, "r k d"]:
-        """The token at `position` of each hypothesis for segment 1 of every row, which fills its slot in the cache.
+        """One decoding step: the token at `position` of each hypothesis. It is written into its slot of the cache.
 
-        It attends to the slots it has seen; its own must be among them.
+        It attends to the slots in `seen`, which must include its own, and to segment 1 of the memory.
         """
         if not self.causal or self.input_skip:
             raise ValueError("only a causal stack without input_skip goes step by step")
@@ -243,7 +243,7 @@ class DecoderStack(nn.Module):
         layers = cast("Iterable[DecoderLayer]", self.layers)
         tensors = zip(layers, cache.keys_values.unbind(), memory.keys_values.unbind(), strict=True)
         with attention_kernels(x.device):
-            for layer, past, keys_values in tensors:
-                x = layer.step(x, past, bias, keys_values, memory_bias, slots)
+            for layer, cached, keys_values in tensors:
+                x = layer.step(x, cached, bias, keys_values, memory_bias, slots)
         out: Tensor = self.norm(x)
         return out

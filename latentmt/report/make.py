@@ -21,9 +21,9 @@ import torch
 from rich.console import Console
 
 from latentmt.bundle import kinds_in
-from latentmt.config import load_versioned, to_tree
+from latentmt.config import load_versioned, to_dict
 from latentmt.data.corpus import Corpus
-from latentmt.display import say, table
+from latentmt.display import info, table
 from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
 from latentmt.installed import find_model, installed
@@ -114,7 +114,7 @@ def make_report(
         landscape_model=LandscapeModel(Translator.load(plane, device), example) if plane else None,
         timings=timings,
     )
-    write_atomically(out / "report.json", json.dumps(to_tree(report), indent=1, ensure_ascii=False) + "\n")
+    write_atomically(out / "report.json", json.dumps(to_dict(report), indent=1, ensure_ascii=False) + "\n")
     return write_report(out)
 
 
@@ -126,7 +126,7 @@ def write_report(out: Path) -> Report:
     blocks = contents(report, {name: figures[name] for name in FIGURES if name in figures})
     write_atomically(out / "report.html", write_html(title(report), blocks))
     write_atomically(out / "report.md", write_markdown(blocks, out))
-    say(f"{out / 'report.html'}: written; {out / 'report.md'} has the same content")
+    info(f"{out / 'report.html'}: written; {out / 'report.md'} has the same content")
     return report
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 import uvicorn
 
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.errors import UserError
 from latentmt.serve.app import make_app
 from latentmt.serve.connection import Connection
@@ -127,7 +127,7 @@ class _Announced(uvicorn.Server):
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(_BACKLOG)  # asyncio takes one number for both
-        say(self._message)
+        info(self._message)
 
 
 def _listen(host: str, port: int) -> socket.socket:

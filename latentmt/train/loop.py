@@ -1,107 +1,69 @@
-"""The training loop: one for every task. It takes the network, the data and the validation as they are given.
+"""The training loop, one for every task. Network, data and validation are passed in.
 
-A run's length is settled before its first step, in steps; from then on everything is a function of the step, and a
-run that is stopped (by a time limit, SIGTERM or worse) and resumed ends where the uninterrupted one would have.
+The number of steps is fixed before the first step, and everything that changes during a run is a function of the step.
+So a run that is stopped (by a time limit, SIGTERM or SIGKILL) and resumed gives the result of an uninterrupted one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field
 
-from latentmt.config import Section, to_tree
 from latentmt.data.batches import Cursor, PackedBatches, rows_to_batch
 from latentmt.data.corpus import Split
 from latentmt.data.pack import pack
 from latentmt.data.tokens import Pairs
-from latentmt.display import say
+from latentmt.display import info
 from latentmt.errors import UserError
 from latentmt.task import Task
-from latentmt.train.halt import Halt
+from latentmt.train.checkpoint import CHECKPOINT, Progress, load_checkpoint, save_checkpoint
+from latentmt.train.config import TrainConfig, run_identity
+from latentmt.train.metrics import MetricsLogger
 from latentmt.train.ranks import Ranks
-from latentmt.train.report import Reporter
-from latentmt.train.schedule import Schedule, ema_decay, learning_rate, step_seed
-from latentmt.train.state import STATE, Progress, load_state, save_state
-from latentmt.train.step import Stepper
+from latentmt.train.schedule import ema_decay, learning_rate, step_seed
+from latentmt.train.step import TrainStep
+from latentmt.train.stop import StopRequest
 
 CALIBRATION = (3, 10)
-"""Steps that warm up, and steps that are timed, when minutes are turned into steps."""
-
-
-Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig(Section):
-    """How a network is trained. A batch is the same however many ranks share it."""
-
-    steps: Annotated[int, Field(ge=1)] = 100_000
-    """The length of the run, unless minutes are given on the command line."""
-    batch_rows: Annotated[int, Field(ge=1)] = 256
-    """Packed rows a step, over all ranks and parts."""
-    parts: Annotated[int, Field(ge=1)] = 1
-    """Each rank takes its share of a batch in this many parts, to save memory."""
-    rate: Annotated[float, Field(gt=0)] = 5e-4
-    """The peak learning rate."""
-    warmup: Annotated[int, Field(ge=1)] = 4000
-    """Steps to the peak."""
-    schedule: Schedule = "inverse_sqrt"
-    """How the rate falls after it: `inverse_sqrt`, or `linear` or `cosine` to zero at the end of the run."""
-    betas: tuple[Share, Share] = (0.9, 0.98)
-    """Adam's."""
-    epsilon: Annotated[float, Field(gt=0)] = 1e-9
-    """Adam's."""
-    clip: Annotated[float, Field(gt=0)] = 1.0
-    """The largest norm of a gradient."""
-    average: Share = 0.999
-    """The decay of the weights' moving average, which is what a run yields."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    report_every: Annotated[int, Field(ge=1)] = 100
-    """Steps between progress lines."""
-    validate_every: Annotated[int, Field(ge=1)] = 2000
-    """Steps between looks at the development set."""
-    save_every: Annotated[int, Field(ge=1)] = 1000
-    """Steps between saved states."""
+"""Warm-up steps and timed steps when a time budget is converted into steps."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What training came to."""
+class TrainResult:
+    """The result of training."""
 
     progress: Progress
     finished: bool
     metrics: dict[str, float]
-    """Of the development set at the end."""
+    """Of the development set, at the end."""
     weights: dict[str, torch.Tensor]
-    """The averaged ones."""
+    """The EMA weights."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What a look at the development set found."""
+    """The result of a validation."""
 
     metrics: dict[str, float]
     samples: str = ""
-    """A few translations, to be read."""
+    """A few translations to read."""
 
 
 Validate = Callable[[], Validation]
-"""Called with the averaged weights in the network, on the first rank only."""
+"""Called on rank 0 only, with the EMA weights in the network."""
 
 
-class Run:
-    """One training run: its pieces, and where it stands. `folder` holds its state and its log.
+class Trainer:
+    """One training run. `folder` holds its checkpoint and its log.
 
-    `identity` is what, beside the configuration, decides the run: a state with another one is refused.
+    `identity` is everything that affects the result besides the configuration. A checkpoint with another identity is
+    refused.
     """
 
     def __init__(
@@ -119,63 +81,62 @@ class Run:
     ) -> None:
         self.name, self.task, self.config, self.folder, self.ranks = name, task, config, folder, ranks
         self.data, self.dev, self.validate = data, dev, validate
-        share, rest = divmod(config.batch_rows, ranks.count * config.parts)
+        share, rest = divmod(config.batch_rows, ranks.world_size * config.grad_accumulation)
         if rest:
-            raise UserError(
-                f"batch_rows {config.batch_rows} cannot be shared by {ranks.count} ranks in {config.parts} parts each"
-            )
-        self.rows = share * config.parts
+            micro_batches = f"{config.grad_accumulation} micro-batches on each of {ranks.world_size} ranks"
+            raise UserError(f"batch_rows {config.batch_rows} cannot be divided into {micro_batches}")
+        self.rows = share * config.grad_accumulation
         self.packing = pack(data.source.lengths, data.target.lengths, width, config.seed)
         self.dev_packing = pack(dev.source.lengths, dev.target.lengths, width, 0)
         if not len(self.dev_packing):
             raise UserError(f"no pair of the development set has at most {width} tokens on either side")
         self.identity = run_identity(name, config, identity)
-        self.stepper = Stepper(
+        self.train_step = TrainStep(
             task,
             ranks,
-            betas=config.betas,
-            epsilon=config.epsilon,
-            clip=config.clip,
+            betas=config.adam_betas,
+            epsilon=config.adam_epsilon,
+            max_grad_norm=config.max_grad_norm,
             controls=list(task.controls(0, 1)),
         )
-        self.path = folder / STATE
+        self.path = folder / CHECKPOINT
         self.progress = Progress(run=self.identity, total=config.steps)
         self.saved = -1
-        self.last: dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
         self.window: dict[str, float] = {}
-        """Sums since the last progress line."""
+        """Sums since the last log line."""
         self.clock = time.monotonic()
 
-    def train(self, halt: Halt, budget_minutes: float | None = None) -> Outcome:
-        """Train until the run's end or a halt, from where its state stands.
+    def train(self, stop: StopRequest, budget_minutes: float | None = None) -> TrainResult:
+        """Train from the checkpoint, if there is one, to the last step or until a stop is requested.
 
-        Minutes instead of the configured steps settle the length of a new run; one that is resumed has its length.
+        `budget_minutes` sets the number of steps of a new run. A resumed run keeps its number of steps.
         """
-        with halt.patience():
-            self._begin(budget_minutes)
-            self._go_on(halt)
-            return self._outcome()
+        with stop.graceful():
+            self._resume_or_start(budget_minutes)
+            self._train(stop)
+            return self._result()
 
-    def _begin(self, budget_minutes: float | None) -> None:
-        """Take up the saved run, or settle the length of a new one."""
-        began = time.monotonic()
-        saved = load_state(self.path, self.identity, self.stepper.tensors())
+    def _resume_or_start(self, budget_minutes: float | None) -> None:
+        """Load the checkpoint, or fix the number of steps of a new run."""
+        start = time.monotonic()
+        saved = load_checkpoint(self.path, self.identity, self.train_step.tensors())
         if saved:
             self.progress, self.saved = saved, saved.step
-            if self.ranks.first and saved.step < saved.total:
-                say(f"{self.name}: resuming at step {saved.step:,} of {saved.total:,}")
+            if self.ranks.is_main and saved.step < saved.total:
+                info(f"{self.name}: resuming at step {saved.step:,} of {saved.total:,}")
             return
         if budget_minutes is not None:
             seconds = self._calibrate()
-            total = self.ranks.agree(max(1, int((60 * budget_minutes - (time.monotonic() - began)) / seconds)))
+            total = self.ranks.broadcast(max(1, int((60 * budget_minutes - (time.monotonic() - start)) / seconds)))
             self.progress = replace(self.progress, total=total)
-            self._save()  # so that it is settled once
-            if self.ranks.first:
-                say(f"{self.name}: {seconds * 1000:.1f} ms a step, so {budget_minutes:g} minutes are {total:,} steps")
+            self._save()  # a resumed run keeps this number
+            if self.ranks.is_main:
+                info(f"{self.name}: {seconds * 1000:.1f} ms a step, so {budget_minutes:g} minutes are {total:,} steps")
 
-    def _go_on(self, halt: Halt) -> None:
-        """Train from here."""
-        reporter = Reporter(self.folder, self.name, self.progress.step) if self.ranks.first else None
+    def _train(self, stop: StopRequest) -> None:
+        """Train from the current step."""
+        logger = MetricsLogger(self.folder, self.name, self.progress.step) if self.ranks.is_main else None
         batches = self._batches(self.progress.cursor)
         stream = iter(batches)
         self.clock = time.monotonic()
@@ -184,28 +145,28 @@ class Run:
                 self._step(next(stream), batches.cursor)
                 step, last = self.progress.step, self.progress.step == self.progress.total
                 if step % self.config.report_every == 0 or last:
-                    self._report(reporter)
+                    self._report(logger)
                 if step % self.config.validate_every == 0 or last:
-                    self._validate(reporter)
-                # Ranks must leave at the same step, so they ask each other; not always, for that waits for the GPU.
-                if (self.ranks.count == 1 or step % 10 == 0) and self.ranks.any(halt.wanted()):
+                    self._validate(logger)
+                # All ranks must stop at the same step. Agreeing on it waits for the GPU, so it is not done each time.
+                if (self.ranks.world_size == 1 or step % 10 == 0) and self.ranks.any(stop.requested()):
                     break
                 if step % self.config.save_every == 0 and not last:
                     self._save()
             self._save()
         finally:
-            stream.close()  # type: ignore[attr-defined] # a generator; its thread ends with it
-            if reporter:
-                reporter.close()
+            stream.close()  # type: ignore[attr-defined] # a generator; this ends its thread
+            if logger:
+                logger.close()
 
-    def _outcome(self) -> Outcome:
+    def _result(self) -> TrainResult:
         finished = self.progress.step >= self.progress.total
-        if self.ranks.first and not finished:
+        if self.ranks.is_main and not finished:
             where = f"step {self.progress.step:,} of {self.progress.total:,}"
-            say(f"{self.name}: stopped at {where}; the same command resumes")
-        if finished and not self.last:
+            info(f"{self.name}: stopped at {where}; the same command resumes")
+        if finished and not self.metrics:
             self._validate(None)
-        return Outcome(self.progress, finished, self.last, self.stepper.averaged_weights())
+        return TrainResult(self.progress, finished, self.metrics, self.train_step.ema_state_dict())
 
     def _batches(self, cursor: Cursor) -> PackedBatches:
         return PackedBatches(
@@ -214,7 +175,7 @@ class Run:
             self.rows,
             self.config.seed,
             self.ranks.rank,
-            self.ranks.count,
+            self.ranks.world_size,
             cursor,
             pin=self.ranks.device.type == "cuda",
         )
@@ -222,15 +183,18 @@ class Run:
     def _step(self, batch: Pairs, cursor: Cursor) -> None:
         step, total, config = self.progress.step, self.progress.total, self.config
         controls = self.task.controls(step, total) | {
-            "rate": learning_rate(step, total, peak=config.rate, warmup=config.warmup, schedule=config.schedule),
-            "decay": ema_decay(step, config.average),
+            "learning_rate": learning_rate(
+                step, total, peak=config.learning_rate, warmup=config.warmup, schedule=config.schedule
+            ),
+            "ema_decay": ema_decay(step, config.ema_decay),
         }
-        self.stepper.run(batch.split(config.parts), controls, step_seed(config.seed, step, self.ranks.rank))
+        micro_batches = batch.split(config.grad_accumulation)
+        self.train_step.run(micro_batches, controls, step_seed(config.seed, step, self.ranks.rank))
         self.progress = replace(self.progress, step=step + 1, cursor=cursor)
 
     def _collect(self) -> None:
-        """Read what the device has counted."""
-        sums, now = self.stepper.read_sums(), time.monotonic()
+        """Read the sums from the device."""
+        sums, now = self.train_step.read_sums(), time.monotonic()
         sums["seconds"] = now - self.clock
         self.clock = now
         for name, value in sums.items():
@@ -239,93 +203,83 @@ class Run:
             self.progress,
             tokens=self.progress.tokens + int(sums.get("tokens", 0)),
             seconds=self.progress.seconds + sums["seconds"],
-            skipped=self.progress.skipped + int(sums.get("skipped", 0) / self.ranks.count),
+            skipped=self.progress.skipped + int(sums.get("skipped", 0) / self.ranks.world_size),
         )
 
-    def _report(self, reporter: Reporter | None) -> None:
+    def _report(self, logger: MetricsLogger | None) -> None:
         self._collect()
         sums, self.window = self.window, {}
-        if reporter:
+        if logger:
             metrics = self._metrics(sums) | {
                 "norm": sums["norm"] / sums["steps"],
-                "rate": float(self.stepper.controls["rate"]),
+                "learning_rate": float(self.train_step.controls["learning_rate"]),
                 "tokens/s": sums["tokens"] / max(sums["seconds"], 1e-9),
             }
             if sums["skipped"]:
-                metrics["skipped"] = sums["skipped"] / self.ranks.count
-            reporter.progress(self.progress.step, self.progress.total, metrics)
+                metrics["skipped"] = sums["skipped"] / self.ranks.world_size
+            logger.progress(self.progress.step, self.progress.total, metrics)
 
-    def _validate(self, reporter: Reporter | None) -> None:
+    def _validate(self, logger: MetricsLogger | None) -> None:
         self._collect()
-        with self.stepper.averaged():
+        with self.train_step.ema_weights():
             metrics = self._dev_cost()
-            if self.ranks.first and self.validate:
-                found = self.validate()
-                metrics |= found.metrics
-                if reporter:
-                    reporter.validation(self.progress.step, metrics, found.samples)
-            elif reporter:
-                reporter.validation(self.progress.step, metrics, "")
-        self.last = metrics
-        self.ranks.wait()
-        self.clock = time.monotonic()  # looking is not training
+            result = self.validate() if self.ranks.is_main and self.validate else Validation({})
+        metrics |= result.metrics
+        if logger:
+            logger.validation(self.progress.step, metrics, result.samples)
+        self.metrics = metrics
+        self.ranks.barrier()
+        self.clock = time.monotonic()  # validation does not count as training time
 
     def _dev_cost(self) -> dict[str, float]:
-        """The cost of the development set, with the same noise each time; every rank does all of it."""
-        self.stepper.control(self.task.controls(self.progress.total, self.progress.total))  # alike at every look
+        """The cost of the development set, with the same noise each time. Every rank computes all of it."""
+        self.train_step.set_controls(
+            self.task.controls(self.progress.total, self.progress.total)
+        )  # the same at every validation
         torch.manual_seed(step_seed(self.config.seed, 0, 0))
         sums: dict[str, float] = {}
-        for chosen in torch.arange(len(self.dev_packing)).split(self.rows):
-            cost = self.stepper.cost(rows_to_batch(self.dev, self.dev_packing, chosen.numpy(), len(chosen)))
+        for rows in torch.arange(len(self.dev_packing)).split(self.rows):
+            cost = self.train_step.cost(rows_to_batch(self.dev, self.dev_packing, rows.numpy(), len(rows)))
             for name, value in cost.sums.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
         return self._metrics(sums)
 
     def _metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return {name: sums[above] / max(sums[below], 1e-9) for name, (above, below) in self.task.metrics.items()}
+        return {
+            name: sums[numerator] / max(sums[denominator], 1e-9)
+            for name, (numerator, denominator) in self.task.metrics.items()
+        }
 
     def _save(self) -> None:
         if self.saved == self.progress.step:
             return
         self._collect()
-        if self.ranks.first:
-            save_state(self.path, self.progress, self.stepper.tensors())
+        if self.ranks.is_main:
+            save_checkpoint(self.path, self.progress, self.train_step.tensors())
         self.saved = self.progress.step
-        self.ranks.wait()
+        self.ranks.barrier()
         self.clock = time.monotonic()
 
     def _calibrate(self) -> float:
-        """Seconds a step takes, with its share of looking at the development set.
+        """Seconds per step, including its share of validation.
 
-        Leaves no trace: tensors are put back, and noise depends on the step alone.
+        All state is restored afterwards, and noise depends on the step alone.
         """
-        put_back, progress = self.stepper.snapshot(), self.progress
+        restore, progress = self.train_step.snapshot(), self.progress
         batches = self._batches(Cursor())
         stream = iter(batches)
         for batch in itertools.islice(stream, CALIBRATION[0]):
             self._step(batch, batches.cursor)
-        self.stepper.read_sums()
-        began = time.monotonic()
+        self.train_step.read_sums()
+        start = time.monotonic()
         for batch in itertools.islice(stream, CALIBRATION[1]):
             self._step(batch, batches.cursor)
-        self.stepper.read_sums()  # waits for the device
-        seconds = (time.monotonic() - began) / CALIBRATION[1]
+        self.train_step.read_sums()  # waits for the device
+        seconds = (time.monotonic() - start) / CALIBRATION[1]
         stream.close()  # type: ignore[attr-defined]
-        began = time.monotonic()
+        start = time.monotonic()
         self._validate(None)
-        seconds += (time.monotonic() - began) / self.config.validate_every
-        put_back()
-        self.progress, self.window, self.last = progress, {}, {}
+        seconds += (time.monotonic() - start) / self.config.validate_every
+        restore()
+        self.progress, self.window, self.metrics = progress, {}, {}
         return seconds
-
-
-def deciding(config: TrainConfig) -> dict[str, Any]:
-    """What decides a run's result; how often it is watched and saved does not."""
-    only_watching = ("parts", "report_every", "validate_every", "save_every")
-    return {key: value for key, value in to_tree(config).items() if key not in only_watching}
-
-
-def run_identity(name: str, config: TrainConfig, identity: Mapping[str, Any]) -> str:
-    """A hash of all that decides a run's result."""
-    whole = {**identity, "name": name, "train": deciding(config)}
-    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""The processes that train together. It knows torch.distributed, and nothing of what is trained.
+"""The processes of one training run: a thin layer over torch.distributed that does not know what is trained.
 
-`torchrun` starts the same command several times and says so in the environment; without it there is one rank and
-nothing is communicated.
+`torchrun` starts the same command several times and sets environment variables. Without it there is one rank and no
+communication.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from latentmt.device import find_device
+from latentmt.device import AUTO, find_device
 from latentmt.errors import UserError
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process's place among those that train together."""
+    """This process's rank, the number of ranks, and its device."""
 
     rank: int = 0
-    count: int = 1
+    world_size: int = 1
     device: torch.device = torch.device("cpu")  # noqa: RUF009 (immutable)
 
     @property
-    def first(self) -> bool:
-        """Whether this process writes and reports."""
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which writes files and logs."""
         return self.rank == 0
 
-    def sum_(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each tensor by its sum over all ranks, in one message; they are of one type."""
+    def all_reduce_(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by its sum over all ranks, in one message. All have the same dtype."""
         tensors = list(tensors)
-        if self.count == 1 or not tensors:
+        if self.world_size == 1 or not tensors:
             return
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
         dist.all_reduce(flat)
@@ -44,49 +44,49 @@ class Ranks:
             tensor.copy_(total.view_as(tensor))
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank; all ranks get the same answer."""
-        if self.count == 1:
+        """Whether the flag is set on any rank. All ranks get the same answer."""
+        if self.world_size == 1:
             return flag
         answer = torch.tensor([int(flag)], device=self.device)
         dist.all_reduce(answer, dist.ReduceOp.MAX)
         return bool(answer.item())
 
-    def agree(self, value: int) -> int:
-        """The first rank's value, on all ranks."""
-        if self.count == 1:
+    def broadcast(self, value: int) -> int:
+        """The value of rank 0, on all ranks."""
+        if self.world_size == 1:
             return value
         agreed = torch.tensor([value], device=self.device)
         dist.broadcast(agreed, 0)
         return int(agreed.item())
 
-    def wait(self) -> None:
-        """Go on when all ranks have come here."""
-        if self.count > 1:
+    def barrier(self) -> None:
+        """Wait until all ranks have reached this call."""
+        if self.world_size > 1:
             dist.barrier()
 
 
 @contextmanager
-def joined(device: str | None = None) -> Iterator[Ranks]:
-    """Join the ranks that `torchrun` started; alone if it started none."""
+def init_distributed(name: str = AUTO) -> Iterator[Ranks]:
+    """Join the process group that `torchrun` started; a single rank without it."""
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    chosen = pick_device(device, local)
+    device = pick_device(name, local)
     if "WORLD_SIZE" not in os.environ:
-        yield Ranks(device=chosen)
+        yield Ranks(device=device)
         return
-    if chosen.type == "cuda":
-        torch.cuda.set_device(chosen)
-    # The others may wait for hours while the first one prepares a corpus, or the slowest one distils its share.
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=timedelta(days=1))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    # Ranks may wait for hours: while rank 0 prepares a corpus, or while the slowest one distils its share.
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=1))
     try:
-        yield Ranks(dist.get_rank(), dist.get_world_size(), chosen)
+        yield Ranks(dist.get_rank(), dist.get_world_size(), device)
     finally:
         dist.destroy_process_group()
 
 
-def pick_device(name: str | None, local: int = 0) -> torch.device:
-    """The CPU or GPU of that name; without one, a GPU if there is any. `local` numbers this machine's processes."""
-    if name is None:
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+def pick_device(name: str = AUTO, local: int = 0) -> torch.device:
+    """The device of that name; with `auto` a GPU if there is one. `local` is the rank on this machine."""
+    if name == AUTO:
+        name = find_device(name).type
     if name.startswith("cuda:") and "WORLD_SIZE" in os.environ:
         raise UserError(f"device {name}: under torchrun every process takes a GPU of its own; say cuda")
     return find_device(f"cuda:{local}" if name == "cuda" else name)

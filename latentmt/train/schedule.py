@@ -1,6 +1,6 @@
-"""What changes along a training run, each as a function of the step and of the run's length alone.
+"""Schedules of a training run: pure functions of the step and of the number of steps.
 
-Nothing here has a memory, so a resumed run needs only its step to go on exactly as it would have.
+They have no state, so a resumed run needs only its step.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ Schedule = Literal["inverse_sqrt", "linear", "cosine"]
 
 
 def learning_rate(step: int, total: int, *, peak: float, warmup: int, schedule: Schedule) -> float:
-    """The rate at a step counted from 0: linear up to `peak` over `warmup` steps, then down as the schedule says.
+    """The learning rate at a step, counted from 0: linear warm-up to `peak` over `warmup` steps, then decay.
 
-    `inverse_sqrt` falls with the root of the step (Vaswani et al., 2017), whatever the length of the run; `linear` and
-    `cosine` reach zero at its end. A run shorter than twice its warm-up warms up for half of it.
+    `inverse_sqrt` decays with the square root of the step (Vaswani et al., 2017), whatever the length of the run.
+    `linear` and `cosine` reach zero at its end. A run shorter than twice its warm-up warms up for half of its steps.
     """
     warmup = max(1, min(warmup, total // 2))
     if step < warmup:
@@ -27,10 +27,10 @@ def learning_rate(step: int, total: int, *, peak: float, warmup: int, schedule: 
 
 
 def ema_decay(step: int, decay: float) -> float:
-    """How much of the average is kept at a step: less at first, so that the initial weights are soon forgotten."""
+    """The decay of the EMA at a step: smaller at first, so that the initial weights lose their influence soon."""
     return min(decay, (1 + step) / (10 + step))
 
 
 def step_seed(seed: int, step: int, rank: int) -> int:
-    """The seed of all noise of a step on a rank: dropout and latents need no state to be saved."""
+    """The seed of all noise of a step on a rank. So no generator state has to be saved."""
     return (seed * 1_000_003 + step) * 1_009 + rank

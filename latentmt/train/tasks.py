@@ -15,7 +15,7 @@ from latentmt.data.tokens import Pairs
 from latentmt.models.latent import LatentModel
 from latentmt.models.priors import Prior
 from latentmt.models.teacher import Teacher
-from latentmt.nn.fast import compiled
+from latentmt.nn.cuda_graph import compiled
 from latentmt.objectives import free_bits_kl, kl_budget, smoothed_cross_entropy
 from latentmt.task import Controls, Cost, CostFunction
 
@@ -51,19 +51,19 @@ class TeacherTask:
 
 @dataclass(frozen=True, kw_only=True)
 class ElboConfig(Section):
-    """The ELBO's free choices."""
+    """Hyperparameters of the ELBO."""
 
     budget: Annotated[float, Field(ge=0)] = 0.25
-    """Nats of KL that a token has for free during the first half of training."""
+    """Free nats of KL per token during the first half of training."""
     budget_floor: Annotated[float, Field(ge=0)] = 0.1
-    """What that falls to, linearly, over the second half. With 0 the posterior may collapse."""
+    """The budget decays linearly to this over the second half. With 0 the posterior may collapse."""
 
 
 @dataclass(frozen=True)
 class LatentTask:
     """The ELBO of length and tokens: E_q[log p(y|z,x)] − KL(q(z|y,x) ‖ p(z|x)) + log p(T|x), with free bits.
 
-    The length is part of what is generated, so its cross-entropy enters with weight one a sentence.
+    The length is part of the output, so its cross-entropy has weight one per sentence.
     """
 
     network: LatentModel

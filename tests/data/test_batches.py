@@ -54,23 +54,25 @@ IDS = st.lists(st.integers(4, 60_000), min_size=1, max_size=WIDTH)
 SPLITS = st.lists(st.tuples(IDS, IDS), min_size=1, max_size=60)
 
 
-def batches_of(pairs, rows=2, seed=0, rank=0, ranks=1, start=None) -> PackedBatches:
+def batches_of(pairs, rows=2, seed=0, rank=0, world_size=1, start=None) -> PackedBatches:
     split = make_split(pairs)
     packing = pack(split.source.lengths, split.target.lengths, WIDTH, seed)
-    return PackedBatches(split, packing, rows, seed, rank, ranks, start)
+    return PackedBatches(split, packing, rows, seed, rank, world_size, start)
 
 
-def epoch_length(pairs, rows: int, ranks: int) -> int:
+def epoch_length(pairs, rows: int, world_size: int) -> int:
     split = make_split(pairs)
-    return -(-len(pack(split.source.lengths, split.target.lengths, WIDTH, 0)) // (rows * ranks))
+    return -(-len(pack(split.source.lengths, split.target.lengths, WIDTH, 0)) // (rows * world_size))
 
 
 @FEW
-@given(pairs=SPLITS, rows=st.integers(1, 4), ranks=st.integers(1, 4))
-def test_each_epoch_has_every_pair_once_over_all_ranks(pairs, rows: int, ranks: int) -> None:
-    count = epoch_length(pairs, rows, ranks)
+@given(pairs=SPLITS, rows=st.integers(1, 4), world_size=st.integers(1, 4))
+def test_each_epoch_has_every_pair_once_over_all_ranks(pairs, rows: int, world_size: int) -> None:
+    count = epoch_length(pairs, rows, world_size)
     expected = Counter((tuple(source), tuple(target)) for source, target in pairs)
-    by_rank = [taken(batches_of(pairs, rows, rank=rank, ranks=ranks), 2 * count) for rank in range(ranks)]
+    by_rank = [
+        taken(batches_of(pairs, rows, rank=rank, world_size=world_size), 2 * count) for rank in range(world_size)
+    ]
     for epoch in (slice(0, count), slice(count, 2 * count)):
         found = Counter(pair for batches in by_rank for batch in batches[epoch] for pair in pairs_of(batch))
         assert found == expected
@@ -79,11 +81,11 @@ def test_each_epoch_has_every_pair_once_over_all_ranks(pairs, rows: int, ranks: 
 
 
 @FEW
-@given(pairs=SPLITS, rows=st.integers(1, 3), ranks=st.integers(1, 3))
-def test_the_ranks_together_see_the_batch_of_one(pairs, rows: int, ranks: int) -> None:
-    count = epoch_length(pairs, rows, ranks)
-    alone = taken(batches_of(pairs, rows * ranks), count)
-    by_rank = [taken(batches_of(pairs, rows, rank=rank, ranks=ranks), count) for rank in range(ranks)]
+@given(pairs=SPLITS, rows=st.integers(1, 3), world_size=st.integers(1, 3))
+def test_all_ranks_together_see_the_batch_of_a_single_rank(pairs, rows: int, world_size: int) -> None:
+    count = epoch_length(pairs, rows, world_size)
+    alone = taken(batches_of(pairs, rows * world_size), count)
+    by_rank = [taken(batches_of(pairs, rows, rank=rank, world_size=world_size), count) for rank in range(world_size)]
     for together, parts in zip(alone, zip(*by_rank, strict=True), strict=True):
         assert torch.equal(together.source.ids, torch.cat([part.source.ids for part in parts]))
         assert torch.equal(together.target.layout.segment, torch.cat([part.target.layout.segment for part in parts]))
@@ -109,11 +111,11 @@ def test_an_epoch_may_be_finished_by_another_number_of_ranks(pairs, consumed: in
     found: Counter = Counter()
     cursor = Cursor()
     for rank in range(before):
-        batches = batches_of(pairs, rank=rank, ranks=before)
+        batches = batches_of(pairs, rank=rank, world_size=before)
         found.update(pair for batch in taken(batches, consumed) for pair in pairs_of(batch))
         cursor = batches.cursor
     for rank in range(after):
-        batches = batches_of(pairs, rank=rank, ranks=after, start=cursor)
+        batches = batches_of(pairs, rank=rank, world_size=after, start=cursor)
         for batch in batches:
             found.update(pairs_of(batch))
             if batches.cursor.epoch == 1:
@@ -137,7 +139,7 @@ def test_prefetched_batches_are_not_consumed() -> None:
     assert batches.cursor == Cursor(0, 2)
 
 
-def test_an_error_while_making_batches_reaches_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_making_batches_reaches_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> Pairs:
         raise OSError("the disk has gone")
 
@@ -147,7 +149,7 @@ def test_an_error_while_making_batches_reaches_the_reader(monkeypatch: pytest.Mo
 
 
 @given(lengths=st.lists(st.integers(1, 50), min_size=1, max_size=100), budget=st.integers(1, 400))
-def test_padded_batches_hold_every_sentence_once_within_the_budget(lengths: list[int], budget: int) -> None:
+def test_padded_batches_hold_every_sentence_once_within_max_tokens(lengths: list[int], budget: int) -> None:
     array = np.array(lengths)
     groups = list(padded_batches(array, budget))
     assert sorted(np.concatenate(groups).tolist()) == list(range(len(lengths)))

@@ -28,11 +28,11 @@ ALL_RULES = [
         ("\n", ""),
     ],
 )
-def test_one_spelling(text: str, expected: str) -> None:
+def test_normalisation_examples(text: str, expected: str) -> None:
     assert normalise(text, PLAIN) == expected
 
 
-def test_romanian_cedillas_become_commas_and_all_diacritics_go() -> None:
+def test_romanian_rules_remove_diacritics() -> None:
     text = "Şi ţara, și țara: pâine, împărat, ăla. ŞŢĂÂÎ"
     assert normalise(text, TextRules(language_rules="romanian")) == "Si tara, si tara: paine, imparat, ala. STAAI"
     assert normalise("s\u0326i t\u0327ara", TextRules(language_rules="romanian")) == "si tara"
@@ -43,7 +43,7 @@ def test_lower_case() -> None:
 
 
 @given(text=st.text(), rules=st.sampled_from(ALL_RULES))
-def test_twice_is_once_and_the_result_is_one_clean_line(text: str, rules: TextRules) -> None:
+def test_normalisation_is_idempotent_and_gives_one_line(text: str, rules: TextRules) -> None:
     once = normalise(text, rules)
     assert normalise(once, rules) == once
     assert unicodedata.is_normalized("NFC", once)

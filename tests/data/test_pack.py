@@ -23,12 +23,12 @@ def test_every_pair_that_fits_is_in_one_row_and_no_row_overflows(lengths: list[t
         assert target[row].sum() <= 32
 
 
-def test_a_row_of_short_pairs_holds_no_more_than_there_may_be() -> None:
+def test_a_row_holds_at_most_max_pairs() -> None:
     ones = np.ones(100, dtype=np.int64)
     assert np.diff(pack(ones, ones, width=64, seed=0).starts).tolist() == [MAX_PAIRS] * 6 + [4]
 
 
-def test_the_seed_decides_who_shares_a_row_and_nothing_else() -> None:
+def test_the_seed_only_determines_which_pairs_share_a_row() -> None:
     rng = np.random.default_rng(0)
     source = rng.integers(2, 20, 2000)
     target = np.maximum(1, source + rng.integers(-2, 3, 2000))

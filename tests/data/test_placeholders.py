@@ -25,7 +25,7 @@ def test_spans_of_both_sides_share_a_placeholder() -> None:
     assert (unmasked(masked.source, stands_for), unmasked(masked.target, stands_for)) == (pair.source, pair.target)
 
 
-def test_what_one_side_has_otherwise_stays() -> None:
+def test_spans_of_only_one_side_are_not_replaced() -> None:
     for pair in (
         Pair("Siehe www.a.de.", "See www.a.com."),
         Pair("Siehe www.a.de und www.a.de.", "See www.a.de."),
@@ -35,7 +35,7 @@ def test_what_one_side_has_otherwise_stays() -> None:
     assert PairMasker("", ALWAYS)(Pair("Siehe {x}.", "See {x}.")) == Pair("Siehe {x}.", "See {x}.")
 
 
-def test_names_and_numbers_of_both_sides_are_drawn() -> None:
+def test_names_and_numbers_of_both_sides_are_sampled() -> None:
     pair = Pair("Peter sah 12 Hunde in Berlin, sagte Anna.", "Anna said that Peter saw 12 dogs in Berlin.")
     masker, seen, counts = PairMasker(PLACEHOLDERS[:8], ALWAYS), set(), set()
     for _ in range(100):
@@ -49,14 +49,14 @@ def test_names_and_numbers_of_both_sides_are_drawn() -> None:
     assert counts == {1, 2, 3}
 
 
-def test_there_are_never_more_than_are_reserved() -> None:
+def test_no_more_placeholders_are_used_than_reserved() -> None:
     spans = " ".join(f"{{a{number}}}" for number in range(6))
     masked = PairMasker(PLACEHOLDERS[:2], ALWAYS)(Pair(spans, spans))
     assert masked.source == masked.target
     assert sorted(used(masked.source)) == list(PLACEHOLDERS[:2])
 
 
-def test_the_same_seed_draws_the_same() -> None:
+def test_the_same_seed_gives_the_same_placeholders() -> None:
     pairs = [Pair(f"Peter sah {n} in Rom.", f"Peter saw {n} in Rom.") for n in range(50)]
     one, other, third = (
         [masker(pair) for pair in pairs]

@@ -16,7 +16,7 @@ from latentmt.data.clean import CleanConfig
 from latentmt.data.corpus import Corpus
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.placeholders import PlaceholderConfig
-from latentmt.data.prepare import DataConfig, prepare
+from latentmt.data.prepare import DataConfig, _fingerprint, prepare
 from latentmt.data.resample import ResampleConfig
 from latentmt.data.text import Pair, ParallelText
 from latentmt.data.tokenizer import PLACEHOLDERS, Tokenizer, TokenizerConfig, train_tokenizer
@@ -26,13 +26,13 @@ SAMPLE = Path(__file__).parent.parent / "fixtures" / "tatoeba"
 TWO_FILES = ParallelText(source=("train.de",), target=("train.en",))
 HELD_OUT = dataclasses.replace(TWO_FILES, limit=50)
 CONFIG = DataConfig(
-    languages=("de", "en"), train=(TWO_FILES,), dev=HELD_OUT, tokenizer=TokenizerConfig(vocabulary=1000)
+    languages=("de", "en"), train=(TWO_FILES,), dev=HELD_OUT, tokenizer=TokenizerConfig(vocab_size=1000)
 )
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer((SAMPLE / "train.de").read_text("utf-8").splitlines(), TokenizerConfig(vocabulary=500))
+    return train_tokenizer((SAMPLE / "train.de").read_text("utf-8").splitlines(), TokenizerConfig(vocab_size=500))
 
 
 def texts(corpus: Corpus, name: str) -> list[Pair]:
@@ -43,7 +43,7 @@ def texts(corpus: Corpus, name: str) -> list[Pair]:
     return [Pair(*pair) for pair in zip(*sides, strict=True)]
 
 
-def test_the_sample_comes_through_whole_and_aligned(tmp_path: Path) -> None:
+def test_the_sample_corpus_is_complete_and_aligned(tmp_path: Path) -> None:
     corpus, written = prepare(CONFIG, SAMPLE, tmp_path / "corpus")
     assert written
     corpus.verify()
@@ -86,7 +86,7 @@ def test_any_text_is_kept_or_counted(tmp_path: Path, tokenizer: Tokenizer, lines
     assert len(acceptable) == len(kept) + facts.dropped.get("too many tokens", 0) + facts.dropped.get("length ratio", 0)
 
 
-def test_nothing_changed_nothing_done(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_an_unchanged_corpus_is_not_written_again(tmp_path: Path, tokenizer: Tokenizer) -> None:
     shutil.copytree(SAMPLE, tmp_path / "text")
     corpus, _ = prepare(CONFIG, tmp_path / "text", tmp_path / "corpus", tokenizer)
     again, written = prepare(CONFIG, tmp_path / "text", tmp_path / "corpus", tokenizer)
@@ -103,7 +103,7 @@ def test_nothing_changed_nothing_done(tmp_path: Path, tokenizer: Tokenizer) -> N
     assert len(list((tmp_path / "corpus").iterdir())) == 2  # the manifest and one data folder
 
 
-def test_a_damaged_corpus_is_named_and_prepared_anew(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_a_damaged_corpus_is_named_and_prepared_again(tmp_path: Path, tokenizer: Tokenizer) -> None:
     corpus, _ = prepare(CONFIG, SAMPLE, tmp_path / "corpus", tokenizer)
     data = tmp_path / "corpus" / corpus.manifest.data
     content = (data / "train.source.ids").read_bytes()
@@ -134,7 +134,7 @@ def test_other_formats_and_other_folders_are_refused(tmp_path: Path, tokenizer: 
         Corpus.load(tmp_path)
 
 
-def test_bad_lines_stop_the_work_or_are_counted(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_bad_lines_are_an_error_or_counted(tmp_path: Path, tokenizer: Tokenizer) -> None:
     shutil.copytree(SAMPLE, tmp_path / "text")
     lines = (SAMPLE / "train.de").read_bytes().split(b"\n")
     lines[99] += b"\xff"
@@ -151,7 +151,7 @@ def test_bad_lines_stop_the_work_or_are_counted(tmp_path: Path, tokenizer: Token
     Corpus.load(tmp_path / "corpus").verify()
 
 
-def test_rows_must_have_room_and_something_must_be_left(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_too_narrow_rows_and_empty_training_data_are_errors(tmp_path: Path, tokenizer: Tokenizer) -> None:
     with pytest.raises(UserError, match="row_width 32 has no room for max_length 64"):
         prepare(dataclasses.replace(CONFIG, row_width=32), SAMPLE, tmp_path, tokenizer)
     with pytest.raises(UserError, match="no training pair is left"):
@@ -165,7 +165,9 @@ def test_rows_must_have_room_and_something_must_be_left(tmp_path: Path, tokenize
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.long)])
-def test_killed_at_any_moment_it_leaves_a_whole_corpus(tmp_path: Path, tokenizer: Tokenizer, kills: int) -> None:
+def test_a_writer_killed_at_any_moment_leaves_a_complete_corpus(
+    tmp_path: Path, tokenizer: Tokenizer, kills: int
+) -> None:
     """SIGKILL at random moments: what can be loaded is the old corpus or the new one, never a mixture."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
@@ -198,7 +200,7 @@ def test_killed_at_any_moment_it_leaves_a_whole_corpus(tmp_path: Path, tokenizer
     assert len(list((tmp_path / "corpus").iterdir())) == 2  # what the killed ones left is swept away
 
 
-def test_copies_are_the_same_pairs_cut_into_other_pieces(tmp_path: Path) -> None:
+def test_resampled_copies_are_the_same_pairs_with_other_segmentations(tmp_path: Path) -> None:
     plain, _ = prepare(CONFIG, SAMPLE, tmp_path / "plain")
     copied, _ = prepare(
         dataclasses.replace(CONFIG, resample=ResampleConfig(copies=2)), SAMPLE, tmp_path / "copied", plain.tokenizer
@@ -218,7 +220,7 @@ def test_copies_are_the_same_pairs_cut_into_other_pieces(tmp_path: Path) -> None
     assert len(copied.split("dev")) == 50
 
 
-def test_a_text_may_count_several_times(tmp_path: Path) -> None:
+def test_repeat_uses_a_text_several_times(tmp_path: Path) -> None:
     short = dataclasses.replace(TWO_FILES, limit=100)
     config = dataclasses.replace(
         CONFIG, train=(dataclasses.replace(short, repeat=3), dataclasses.replace(short, limit=7))
@@ -240,7 +242,7 @@ def test_placeholders_are_in_training_text_only(tmp_path: Path) -> None:
         train=(text,),
         dev=dataclasses.replace(text, limit=9),
         monolingual=("x.de",),
-        tokenizer=TokenizerConfig(vocabulary=400, placeholders=3),
+        tokenizer=TokenizerConfig(vocab_size=400, placeholders=3),
         placeholders=PlaceholderConfig(share=0.5),
     )
     corpus, _ = prepare(config, tmp_path, tmp_path / "corpus")
@@ -256,15 +258,26 @@ def test_placeholders_are_in_training_text_only(tmp_path: Path) -> None:
 
 
 def test_another_number_of_placeholders_than_the_tokenizers_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, tokenizer=TokenizerConfig(vocabulary=500, placeholders=2))
+    config = dataclasses.replace(CONFIG, tokenizer=TokenizerConfig(vocab_size=500, placeholders=2))
     with pytest.raises(UserError, match="reserves 0 placeholders"):
         prepare(config, SAMPLE, tmp_path, tokenizer)
 
 
-def test_keys_that_decide_nothing_leave_a_corpus_as_it_is(tmp_path: Path) -> None:
+def test_unused_keys_do_not_change_the_fingerprint(tmp_path: Path) -> None:
     prepare(CONFIG, SAMPLE, tmp_path / "corpus")
     for same in (
         dataclasses.replace(CONFIG, placeholders=PlaceholderConfig(share=0.9)),
         dataclasses.replace(CONFIG, resample=ResampleConfig(alpha=0.9)),
     ):
         assert not prepare(same, SAMPLE, tmp_path / "corpus")[1]
+
+
+def test_the_fingerprint_of_a_corpus_is_that_of_version_0_1() -> None:
+    text = ParallelText(source=("a.de",), target=("a.en",))
+    tokenizer = TokenizerConfig(vocab_size=500, sample=9)
+    config = DataConfig(languages=("de", "en"), train=(text,), dev=text, tokenizer=tokenizer)
+    fingerprint = _fingerprint(config, {"a.de": "0", "a.en": "1"}, None)
+    assert fingerprint == "4cfe2eb125a9d308d21b4ab3c599d2e2cecde6d681a1eba7b72d3f46cd5b4671"
+    config = dataclasses.replace(config, tokenizer=dataclasses.replace(tokenizer, placeholders=2))
+    fingerprint = _fingerprint(config, {"a.de": "0", "a.en": "1"}, None)
+    assert fingerprint == "c6768a20436a6990b8797eabe7fc16d88c514371f1f002eb7fa333746c390116"

@@ -15,18 +15,18 @@ TEXT = (Path(__file__).parent.parent / "fixtures" / "tatoeba" / "train.de").read
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(TEXT, TokenizerConfig(vocabulary=1000))
+    return train_tokenizer(TEXT, TokenizerConfig(vocab_size=1000))
 
 
 @settings(deadline=None, max_examples=settings().max_examples * 2)
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40))
-def test_any_text_survives(tokenizer: Tokenizer, text: str) -> None:
+def test_any_text_is_decoded_unchanged(tokenizer: Tokenizer, text: str) -> None:
     drawn = Resampler(tokenizer, ResampleConfig(alpha=0.1))(text)
     assert drawn[-1] == EOS
     assert tokenizer.decode([drawn]) == [text]
 
 
-def test_a_word_is_cut_with_the_chances_of_its_pieces(tokenizer: Tokenizer) -> None:
+def test_segmentations_are_sampled_with_their_probabilities(tokenizer: Tokenizer) -> None:
     alpha, draws = 0.4, 20_000
     ways = tokenizer.segmentations("nicht", 16)
     powers = [math.exp(alpha * score) for _, score in ways]
@@ -39,7 +39,7 @@ def test_a_word_is_cut_with_the_chances_of_its_pieces(tokenizer: Tokenizer) -> N
         assert counts[tuple(ids)] / draws == pytest.approx(share, abs=4 * math.sqrt(share / draws))
 
 
-def test_words_are_cut_independently_and_each_time_anew(tokenizer: Tokenizer) -> None:
+def test_words_are_segmented_independently(tokenizer: Tokenizer) -> None:
     resampled = Resampler(tokenizer, ResampleConfig())
     drawn = [resampled("nicht nicht") for _ in range(50)]
     halves = [(tuple(ids[: len(ids) // 2]), tuple(ids[len(ids) // 2 : -1])) for ids in drawn]
@@ -47,7 +47,7 @@ def test_words_are_cut_independently_and_each_time_anew(tokenizer: Tokenizer) ->
     assert any(left != right for left, right in halves)
 
 
-def test_what_is_drawn_is_a_function_of_texts_and_seed(tokenizer: Tokenizer) -> None:
+def test_samples_are_a_function_of_texts_and_seed(tokenizer: Tokenizer) -> None:
     def drawn(seed: int) -> list[list[int]]:
         resampled = Resampler(tokenizer, ResampleConfig(seed=seed))
         return [resampled(text) for text in TEXT[:100]]
@@ -55,7 +55,7 @@ def test_what_is_drawn_is_a_function_of_texts_and_seed(tokenizer: Tokenizer) -> 
     assert drawn(1) == drawn(1) != drawn(2)
 
 
-def test_only_a_unigram_model_knows_other_ways() -> None:
-    bpe = train_tokenizer(TEXT, TokenizerConfig(vocabulary=400, model="bpe"))
+def test_resampling_needs_a_unigram_model() -> None:
+    bpe = train_tokenizer(TEXT, TokenizerConfig(vocab_size=400, model="bpe"))
     with pytest.raises(UserError, match="only a unigram tokenizer"):
         Resampler(bpe, ResampleConfig())("nicht")

@@ -17,7 +17,7 @@ LINES = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_charac
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=LINES, ending=st.sampled_from(["", ".gz", ".xz"]))
-def test_lines_come_back_as_they_were(tmp_path: Path, lines: list[str], ending: str) -> None:
+def test_lines_are_read_unchanged(tmp_path: Path, lines: list[str], ending: str) -> None:
     path = tmp_path / f"text{ending}"
     with {".gz": gzip.open, ".xz": lzma.open}.get(ending, open)(path, "wb") as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
@@ -29,7 +29,7 @@ def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
     assert list(read_lines([tmp_path / "a"])) == ["eins\u2028zwei\x0b\x0c\x85drei", "vier"]
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+def test_byte_order_marks_are_removed(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\xef\xbb\xbfeins\nzwei\n")
     assert list(read_lines([tmp_path / "a"])) == ["eins", "zwei"]
 
@@ -67,7 +67,7 @@ def test_unequal_line_counts_are_an_error_that_says_both(tmp_path: Path, a: int,
 @pytest.mark.parametrize(
     ("bad", "message"), [(b"\xff", "a, line 2: invalid UTF-8 at byte 4"), (b"\0", "a, line 2: NUL byte")]
 )
-def test_a_line_that_is_not_text_is_reported_in_its_place(tmp_path: Path, bad: bytes, message: str) -> None:
+def test_an_invalid_line_is_returned_as_a_bad_line(tmp_path: Path, bad: bytes, message: str) -> None:
     (tmp_path / "a").write_bytes(b"1\n2xx" + bad + b"\n3\n")
     (tmp_path / "b").write_text("x\ny\nz\n")
     first, second, third = read_pairs(TWO_SIDES, tmp_path)

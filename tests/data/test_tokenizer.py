@@ -16,7 +16,7 @@ def sentences() -> list[str]:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(sentences(), TokenizerConfig(vocabulary=1200))
+    return train_tokenizer(sentences(), TokenizerConfig(vocab_size=1200))
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
@@ -27,14 +27,14 @@ def tokenizer() -> Tokenizer:
 @example("<s></s><unk><pad><0x41>")
 @example("\0\n\r\u2028\x85")
 @example("👩\u200d👩\u200d👧 e\u0301 \ufffd ⁇")
-def test_any_text_survives(tokenizer: Tokenizer, text: str) -> None:
+def test_any_text_is_decoded_unchanged(tokenizer: Tokenizer, text: str) -> None:
     (ids,) = tokenizer.encode([text])
     assert ids[-1] == EOS
     assert not {PAD, UNK, BOS, EOS} & set(ids[:-1])
     assert tokenizer.decode([ids]) == [text]
 
 
-def test_real_sentences_survive_on_any_number_of_threads(tokenizer: Tokenizer) -> None:
+def test_sentences_are_decoded_unchanged_with_any_number_of_threads(tokenizer: Tokenizer) -> None:
     texts = sentences()
     encoded = tokenizer.encode(texts, threads=2)
     assert encoded == tokenizer.encode(texts, threads=1)
@@ -48,7 +48,7 @@ def test_special_pieces_have_no_text(tokenizer: Tokenizer) -> None:
 
 
 @given(data=st.data())
-def test_bytes_that_make_no_character_have_no_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
+def test_incomplete_byte_sequences_have_no_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
     """Whatever is decoded, half a character never becomes U+FFFD; whole ones beside it stay."""
     piece = st.sampled_from(["a", "▁b", "😀", *(bytes([byte]) for byte in b"A\x80\x9f\xa0\xc3\xe2\xed\xf0\xf4\xff")])
     written = data.draw(st.lists(piece, max_size=12))
@@ -86,14 +86,14 @@ def test_a_sentence_takes_fewer_pieces_than_characters_and_digits_stand_alone(to
 
 def test_the_vocabulary_is_a_function_of_text_configuration_and_seed(tokenizer: Tokenizer) -> None:
     assert tokenizer.size == 1200
-    again = train_tokenizer(sentences(), TokenizerConfig(vocabulary=1200))
+    again = train_tokenizer(sentences(), TokenizerConfig(vocab_size=1200))
     assert again.model == tokenizer.model
-    drawn = [train_tokenizer(sentences(), TokenizerConfig(vocabulary=600, sample=500, seed=s)).model for s in (1, 1, 2)]
+    drawn = [train_tokenizer(sentences(), TokenizerConfig(vocab_size=600, sample=500, seed=s)).model for s in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_a_small_corpus_gets_what_it_has() -> None:
-    assert 300 < train_tokenizer(["ein kleiner Satz", "a small sentence"], TokenizerConfig(vocabulary=8000)).size < 8000
+def test_a_small_corpus_gives_fewer_pieces() -> None:
+    assert 300 < train_tokenizer(["ein kleiner Satz", "a small sentence"], TokenizerConfig(vocab_size=8000)).size < 8000
 
 
 def test_no_text_is_an_error() -> None:

@@ -28,7 +28,7 @@ from latentmt.infer.search import Networks
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.nn import fast, fused
+from latentmt.nn import fused
 from latentmt.nn.positions import MAX_POSITIONS
 from latentmt.options import DecodingOptions
 from latentmt.results import Candidates
@@ -249,7 +249,7 @@ def test_what_is_scored_in_several_goes_is_not_compiled(networks: Networks, monk
         return run
 
     monkeypatch.setattr(graphs, "compiled", noting)
-    monkeypatch.setattr(graphs, "SCORED", 64)
+    monkeypatch.setattr(graphs, "LOGITS_CHUNK", 64)
     engine, plain = TorchEngine(networks, graphs=True), TorchEngine(networks, graphs=False)
     engine.compile(DecodingOptions("score", 1))
     for count in (1, 2, 3, 4, 9):
@@ -260,7 +260,7 @@ def test_what_is_scored_in_several_goes_is_not_compiled(networks: Networks, monk
 
 
 def test_a_translator_warms_up_for_its_own_lengths(networks: Networks) -> None:
-    tokenizer = train_tokenizer(["ein Satz", "a sentence"] * 20, TokenizerConfig(vocabulary=400))
+    tokenizer = train_tokenizer(["ein Satz", "a sentence"] * 20, TokenizerConfig(vocab_size=400))
     latent = LatentModel(LatentConfig(**SIZE, encoder_layers=1, latent_dim=3), tokenizer.size).eval()
     rules = (TextRules(), TextRules())
     translator = Translator.from_networks(tokenizer, rules, latent=latent, max_length=12, graphs=True)

@@ -22,7 +22,7 @@ from latentmt.fields.energy import EnergyNetwork
 from latentmt.fields.learned import FieldConfig
 from latentmt.fields.registry import field_network
 from latentmt.fields.score import ScoreNetwork
-from latentmt.nn.attention import Memory, Source
+from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.objectives import displacement_regression
 
 KINDS = ("score", "energy")
@@ -35,11 +35,11 @@ def field(kind: str, positions: bool = True) -> ScoreNetwork | EnergyNetwork:
     return net
 
 
-def encoded(pairs: Pairs) -> Source:
+def encoded(pairs: Pairs) -> EncoderOutput:
     """Stands in for the encoder: a fixed vector for every id and place."""
     table = torch.randn(64, 16, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     tokens = pairs.source
-    return Source(table[tokens.ids] + table[tokens.layout.position], tokens.layout.segment)
+    return EncoderOutput(table[tokens.ids] + table[tokens.layout.position], tokens.layout.segment)
 
 
 def given(net: ScoreNetwork | EnergyNetwork, pairs: Pairs, values: list[Tensor]) -> tuple[Tensor, Layout, Memory]:

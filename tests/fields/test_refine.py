@@ -19,7 +19,7 @@ from latentmt.fields.registry import field_network, field_types
 from latentmt.fields.score import ScoreNetwork
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.nn import positions
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 from latentmt.options import ADAPTIVE_STEPS
 
 VOCABULARY, DIM = 23, 3
@@ -57,7 +57,7 @@ def rows(values: Sequence[Tensor], width: int) -> Tensor:
     return out
 
 
-def bound(kind: str, model: LatentModel, source: Source, layout: Layout) -> Field:
+def bound(kind: str, model: LatentModel, source: EncoderOutput, layout: Layout) -> Field:
     return field_types()[kind].bind(Context(model, source, layout), None if kind == "delta" else net(kind))
 
 
@@ -66,7 +66,7 @@ def refined(
 ) -> list[Tensor]:
     """The latents of the numbered sentences after refinement, without padding."""
     lengths = [LENGTHS[n] for n in numbers]
-    layout = Layout.of_lengths(torch.tensor(lengths), max(lengths) + extra)
+    layout = Layout.from_lengths(torch.tensor(lengths), max(lengths) + extra)
     source = model.encode(Tokens.padded([SOURCES[n] for n in numbers], max(len(SOURCES[n]) for n in numbers) + extra))
     start = rows([latents()[n] for n in numbers], max(lengths) + extra)
     stop = None if ratio is None else Stop(layout, ratio)
@@ -81,7 +81,7 @@ def close(left: Sequence[Tensor], right: Sequence[Tensor]) -> None:
 
 
 def test_delta_field_of_step_size_1_is_delta_inference(model: LatentModel) -> None:
-    source, layout = model.encode(Tokens.padded(SOURCES)), Layout.of_lengths(torch.tensor(LENGTHS), 5)
+    source, layout = model.encode(Tokens.padded(SOURCES)), Layout.from_lengths(torch.tensor(LENGTHS), 5)
     z = start = rows(latents(), 5)
     outputs = []
     for _ in range(3):
@@ -96,7 +96,7 @@ def test_delta_field_of_step_size_1_is_delta_inference(model: LatentModel) -> No
 
 @pytest.mark.parametrize("kind", ["score", "energy"])
 def test_a_learned_field_is_its_network(model: LatentModel, kind: str) -> None:
-    source, layout = model.encode(Tokens.padded(SOURCES)), Layout.of_lengths(torch.tensor(LENGTHS), 5)
+    source, layout = model.encode(Tokens.padded(SOURCES)), Layout.from_lengths(torch.tensor(LENGTHS), 5)
     z = rows(latents(), 5)
     same = net(kind)
     expected = same(z, layout, same.stack.project_kv(source))
@@ -130,22 +130,22 @@ def test_a_packed_row_is_refined_like_its_sentences(model: LatentModel) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_candidates_share_their_source(model: LatentModel, kind: str) -> None:
     source, lengths = model.encode(Tokens.padded(SOURCES[:2])), [3, 2, 1, 4, 5, 2]
-    layout = Layout.of_lengths(torch.tensor(lengths), 5)
+    layout = Layout.from_lengths(torch.tensor(lengths), 5)
     z = rows(latents(lengths), 5)
     found = refine(z, bound(kind, model, source, layout), 2)
     for row, length in enumerate(lengths):
-        one = Layout.of_lengths(torch.tensor([length]), length)
+        one = Layout.from_lengths(torch.tensor([length]), length)
         field = bound(kind, model, model.encode(Tokens.padded([SOURCES[row // 3]])), one)
         close([found[row, :length]], [refine(z[row : row + 1, :length], field, 2)[0]])
     with pytest.raises(ValueError, match="3 rows of targets for 2 of sources"):
-        bound(kind, model, source, Layout.of_lengths(torch.tensor([1, 1, 1]), 1))(z[:3, :1])
+        bound(kind, model, source, Layout.from_lengths(torch.tensor([1, 1, 1]), 1))(z[:3, :1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_mode_of_autograd_changes_or_leaks_anything(model: LatentModel, kind: str) -> None:
     def run() -> Tensor:
         source = model.encode(Tokens.padded(SOURCES))
-        layout = Layout.of_lengths(torch.tensor(LENGTHS), 5)
+        layout = Layout.from_lengths(torch.tensor(LENGTHS), 5)
         z = rows(latents(), 5)
         direction = bound(kind, model, source, layout)(z)
         assert direction.grad_fn is None
@@ -201,7 +201,7 @@ def test_converged_sentences_stand_still_while_others_move() -> None:
 
 
 def test_refinement_ends_when_every_sentence_has_converged() -> None:
-    layout = Layout.of_lengths(torch.tensor([2, 1]), 2)
+    layout = Layout.from_lengths(torch.tensor([2, 1]), 2)
     z, steps = torch.ones(2, 2, DIM), []
     refine(z, lambda at: -0.9 * at, ADAPTIVE_STEPS, stop=Stop(layout), on_step=lambda step, _: steps.append(step))
     assert steps == [1, 2, 3]
@@ -212,7 +212,7 @@ def test_refinement_ends_when_every_sentence_has_converged() -> None:
 
 def test_latents_stay_in_fp32_whatever_the_model_is(model: LatentModel) -> None:
     low = model.bfloat16()
-    layout = Layout.of_lengths(torch.tensor(LENGTHS), 5)
+    layout = Layout.from_lengths(torch.tensor(LENGTHS), 5)
     field = DELTA.bind(Context(low, low.encode(Tokens.padded(SOURCES)), layout))
     assert refine(rows(latents(), 5).bfloat16(), field, 2).dtype == torch.float32
     still = torch.ones(1, 2, DIM, dtype=torch.bfloat16)
@@ -222,7 +222,7 @@ def test_latents_stay_in_fp32_whatever_the_model_is(model: LatentModel) -> None:
 
 
 def test_decoded_tokens_are_the_most_likely_ones(model: LatentModel) -> None:
-    layout = Layout.of_lengths(torch.tensor(LENGTHS), 5)
+    layout = Layout.from_lengths(torch.tensor(LENGTHS), 5)
     memory = model.decoder_stack.project_kv(model.encode(Tokens.padded(SOURCES)))
     z = rows(latents(), 5)
     tokens = model.read(z, layout, memory)
@@ -236,7 +236,7 @@ def test_argmax_in_chunks_is_the_argmax(model: LatentModel, monkeypatch: pytest.
     states = torch.randn(3, 7, 16, dtype=torch.float64)
     expected = model.embedding.logits(states).argmax(-1)
     for chunk in (1, 4, 21, 100):
-        monkeypatch.setattr(positions, "SCORED", chunk)
+        monkeypatch.setattr(positions, "LOGITS_CHUNK", chunk)
         assert torch.equal(model.embedding.best(states), expected)
-    layout = Layout.of_lengths(torch.tensor([7, 7, 7]), 7)
+    layout = Layout.from_lengths(torch.tensor([7, 7, 7]), 7)
     assert torch.equal(model.output.read(states, model.embedding, layout).ids, expected)

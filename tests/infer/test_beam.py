@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from latentmt.config import from_tree
+from latentmt.config import from_dict
 from latentmt.data.tokenizer import BOS, EOS, PAD
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
@@ -239,5 +239,5 @@ def test_specials_are_never_written(teacher: Teacher) -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     for wrong in ({"beam": 0}, {"length_penalty": -1.0}, {"max_extra": 0}, {"max_length": 10_000}):
         with pytest.raises(UserError, match=next(iter(wrong))):
-            from_tree(wrong, BeamConfig, "here")
+            from_dict(wrong, BeamConfig, "here")
     assert dataclasses.replace(BeamConfig(), max_length=20).longest(64) == 20

@@ -12,7 +12,7 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.marginal import Marginal, elbo, marginal
 from latentmt.infer.noise import standard_noise
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 from latentmt.nn.gaussian import Gaussian
 
 VOCABULARY = 23
@@ -45,7 +45,7 @@ def model() -> LatentModel:
     return make(3)
 
 
-def encode(model: LatentModel, numbers: Sequence[int], extra: int = 0) -> tuple[Source, Tokens]:
+def encode(model: LatentModel, numbers: Sequence[int], extra: int = 0) -> tuple[EncoderOutput, Tokens]:
     """The numbered pairs: encoded source and target."""
     sources, targets = ([some[n] for n in numbers] for some in (SOURCES, TARGETS))
     source = model.encode(Tokens.padded(sources, max(map(len, sources)) + extra))

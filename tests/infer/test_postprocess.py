@@ -77,7 +77,7 @@ def batches(draw: st.DrawFn) -> Tokens:
     row = st.lists(st.integers(0, VOCABULARY - 1), min_size=width, max_size=width)
     ids = torch.tensor([draw(row) for _ in range(rows)])
     if draw(st.booleans()):
-        return Tokens(ids, Layout.of_lengths(torch.tensor([draw(st.integers(0, width)) for _ in range(rows)]), width))
+        return Tokens(ids, Layout.from_lengths(torch.tensor([draw(st.integers(0, width)) for _ in range(rows)]), width))
     real = torch.tensor([draw(st.lists(st.booleans(), min_size=width, max_size=width)) for _ in range(rows)])
     return Tokens(ids, Layout(real.long(), (real.cumsum(1) - 1).clamp(min=0)))
 
@@ -133,7 +133,7 @@ def test_rows_without_an_end_are_full_to_the_last_column(remove: RemoveRepeats) 
 
 @pytest.mark.parametrize("remove", REMOVE_REPEATS)
 def test_an_empty_row_is_read_as_nothing(remove: RemoveRepeats) -> None:
-    tokens = Tokens(torch.tensor([[4, 5], [PAD, PAD]]), Layout.of_lengths(torch.tensor([0, 0]), 2))
+    tokens = Tokens(torch.tensor([[4, 5], [PAD, PAD]]), Layout.from_lengths(torch.tensor([0, 0]), 2))
     assert readable(tokens, remove, table()).ids.tolist() == [[EOS, PAD, PAD]] * 2
     assert readable(Tokens.padded([[PAD, UNK, BOS, EOS]]), remove, table()).ids.tolist() == [[EOS, *[PAD] * 4]]
 

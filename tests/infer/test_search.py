@@ -29,7 +29,7 @@ from latentmt.infer.search import Networks, search
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 from latentmt.nn.positions import MAX_POSITIONS
 from latentmt.options import REMOVE_REPEATS, RERANKS, DecodingOptions, RemoveRepeats
 from latentmt.results import without_special
@@ -75,7 +75,7 @@ def latent(networks: Networks) -> LatentModel:
     return networks.latent
 
 
-def encoded(model: LatentModel | Teacher, sentence: list[int]) -> Source:
+def encoded(model: LatentModel | Teacher, sentence: list[int]) -> EncoderOutput:
     return model.encode(Tokens.padded([sentence]))
 
 
@@ -99,13 +99,13 @@ def lengths_by_hand(model: LatentModel, sentence: list[int], count: int) -> list
 
 @torch.no_grad()
 def prior_by_hand(model: LatentModel, sentence: list[int], length: int) -> Gaussian:
-    layout = Layout.of_lengths(torch.tensor([length]), length)
+    layout = Layout.from_lengths(torch.tensor([length]), length)
     return model.prior(layout, model.prior.project_kv(encoded(model, sentence))).gaussian
 
 
 @torch.no_grad()
 def argmax_by_hand(model: LatentModel, sentence: list[int], z: Tensor) -> Tokens:
-    layout = Layout.of_lengths(torch.tensor([z.shape[1]]), z.shape[1])
+    layout = Layout.from_lengths(torch.tensor([z.shape[1]]), z.shape[1])
     memory = model.decoder_stack.project_kv(encoded(model, sentence))
     return Tokens(model.embedding.logits(model.decode(z, layout, memory)).argmax(-1), layout)
 
@@ -113,7 +113,7 @@ def argmax_by_hand(model: LatentModel, sentence: list[int], z: Tensor) -> Tokens
 def moved_by_hand(networks: Networks, sentence: list[int], method: str, z: Tensor) -> Tensor:
     """The latent after one step of size 1."""
     model = latent(networks)
-    source, layout = encoded(model, sentence), Layout.of_lengths(torch.tensor([z.shape[1]]), z.shape[1])
+    source, layout = encoded(model, sentence), Layout.from_lengths(torch.tensor([z.shape[1]]), z.shape[1])
     if method == "delta":
         target = argmax_by_hand(model, sentence, z)
         return model.posterior(target, model.posterior_stack.project_kv(source)).mean.detach()
@@ -175,7 +175,7 @@ def test_a_bias_adds_its_share_of_the_source(networks: Networks, bias: float) ->
     model = latent(networks)
     sizes = (4, 7, 12, 30, 61)
     source = model.encode(Tokens.padded([[*range(4, 8)] * 15 + [EOS]] * 5, 70))
-    source = Source(source.states, Layout.of_lengths(torch.tensor(sizes), 70).segment)
+    source = EncoderOutput(source.states, Layout.from_lengths(torch.tensor(sizes), 70).segment)
     plain = model.output.predict_lengths(source, 2)
     assert plain.min() > 2  # nothing is held back by the shortest length
     added = [[round(bias * size)] for size in sizes]
@@ -392,7 +392,7 @@ def log_softmax_at(logits: Tensor, ids: list[int]) -> Tensor:
 @torch.no_grad()
 def decoder_by_hand(model: LatentModel, sentence: list[int], ids: list[int], z: Tensor) -> Tensor:
     """log p(y|z,x)."""
-    layout = Layout.of_lengths(torch.tensor([len(ids)]), len(ids))
+    layout = Layout.from_lengths(torch.tensor([len(ids)]), len(ids))
     memory = model.decoder_stack.project_kv(encoded(model, sentence))
     return log_softmax_at(model.embedding.logits(model.decode(z[None], layout, memory)), ids)
 

@@ -175,7 +175,7 @@ def test_parsing_of_batch_sizes() -> None:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(["ein kleiner Satz", "a small sentence"] * 20, TokenizerConfig(vocabulary=400))
+    return train_tokenizer(["ein kleiner Satz", "a small sentence"] * 20, TokenizerConfig(vocab_size=400))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from torch import Tensor
 from latentmt.data.tokens import Layout, Pairs
 from latentmt.models.latent import LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 from latentmt.objectives import free_bits_kl, length_loss, smoothed_cross_entropy
 
 
@@ -99,7 +99,7 @@ def test_memory_rows_can_be_chosen(model: LatentModel) -> None:
     source = model.encode(padded().source)
     rows = torch.tensor([4, 0, 4])
     got = model.prior.project_kv(source).select(rows)
-    expected = model.prior.project_kv(Source(source.states[rows], source.segment[rows]))
+    expected = model.prior.project_kv(EncoderOutput(source.states[rows], source.segment[rows]))
     close([got.keys_values], [expected.keys_values])
     assert torch.equal(got.segment, expected.segment)
 

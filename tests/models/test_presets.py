@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from latentmt.config import from_tree, to_tree
+from latentmt.config import from_dict, to_dict
 from latentmt.errors import UserError
 from latentmt.fields.learned import FieldConfig
 from latentmt.models.latent import LatentConfig, LatentModel
@@ -21,13 +21,13 @@ def test_presets_are_the_papers() -> None:
 
 
 def test_overrides_win_and_resolving_writes_every_field() -> None:
-    config = from_tree({"preset": "tiny", "dropout": 0.0, "latent_dim": 2}, LatentConfig, "here")
+    config = from_dict({"preset": "tiny", "dropout": 0.0, "latent_dim": 2}, LatentConfig, "here")
     assert config.size.dropout == 0.0
     assert config.size.d_model == 128
     full = resolved(config)
-    assert None not in to_tree(full).values()
+    assert None not in to_dict(full).values()
     assert full.size == config.size
-    assert from_tree(to_tree(full), LatentConfig, "there") == full == resolved(full)
+    assert from_dict(to_dict(full), LatentConfig, "there") == full == resolved(full)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_overrides_win_and_resolving_writes_every_field() -> None:
 )
 def test_what_does_not_fit_is_named(tree: dict[str, object], named: str) -> None:
     with pytest.raises(UserError, match=named):
-        from_tree(tree, TeacherConfig, "here")
+        from_dict(tree, TeacherConfig, "here")
 
 
 def test_a_field_has_no_encoder_of_its_own() -> None:
-    assert "encoder_layers" not in to_tree(resolved(FieldConfig(kind="score")))
+    assert "encoder_layers" not in to_dict(resolved(FieldConfig(kind="score")))
     with pytest.raises(UserError, match="encoder_layers"):
-        from_tree({"kind": "score", "encoder_layers": 2}, FieldConfig, "here")
+        from_dict({"kind": "score", "encoder_layers": 2}, FieldConfig, "here")
 
 
 def test_parameter_counts_add_up() -> None:

@@ -125,7 +125,7 @@ def test_empty_rows_stay_finite(teacher: Teacher) -> None:
     assert not pairs.source.layout.real[2].any()
     assert torch.isfinite(states(teacher, pairs)).all()
     # A row without a source whose target is not empty must not poison the batch either.
-    empty = Tokens(torch.zeros(1, 4, dtype=torch.long), Layout.of_lengths(torch.tensor([0]), 4))
+    empty = Tokens(torch.zeros(1, 4, dtype=torch.long), Layout.from_lengths(torch.tensor([0]), 4))
     memory = teacher.decoder_stack.project_kv(teacher.encode(empty))
     first = teacher.step(torch.tensor([[BOS]]), teacher.cache(1, 1, 3), seen(1, 3, 0), memory, torch.tensor(0))
     assert torch.isfinite(first).all()

@@ -18,7 +18,7 @@ from latentmt.nn.attention import (
 SEGMENT = torch.tensor([[1, 1, 2, 2, 2, 0], [1, 0, 0, 0, 0, 0]])
 
 
-def test_bias_lets_equal_segments_see_each_other() -> None:
+def test_bias_is_zero_for_equal_segments() -> None:
     bias = attention_bias(SEGMENT, SEGMENT, torch.float32)[0, 0]
     assert (bias == 0).int().tolist() == [
         [1, 1, 0, 0, 0, 0],
@@ -31,14 +31,14 @@ def test_bias_lets_equal_segments_see_each_other() -> None:
     assert set(bias.unique().tolist()) == {FORBIDDEN, 0.0}
 
 
-def test_causal_bias_hides_later_tokens_and_equals_what_is_seen() -> None:
+def test_causal_bias_masks_later_tokens() -> None:
     bias = attention_bias(torch.ones(1, 4, dtype=torch.long), torch.ones(1, 4, dtype=torch.long), torch.float32, True)
     assert torch.equal(bias == 0, torch.ones(4, 4).tril().bool()[None, None])
     assert torch.equal(seen_bias(torch.ones(1, 4, 4).tril().bool(), torch.float32), bias)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_forbidden_pairs_weigh_nothing_in_any_precision(dtype: torch.dtype) -> None:
+def test_masked_pairs_have_zero_weight_in_any_precision(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     attention = SelfAttention(8, 2).to(dtype)
     x = torch.randn(2, 6, 8, dtype=dtype)
@@ -68,7 +68,7 @@ def test_counting_by_segment() -> None:
     assert segment_sizes(SEGMENT)[0].tolist() == [2, 2, 3, 3, 3, 1]
 
 
-def test_packed_projections_are_initialised_as_if_alone() -> None:
+def test_packed_projections_are_initialised_as_separate_layers() -> None:
     torch.manual_seed(0)
     alone, packed = projection(64, 64).weight.std(), projection(64, 64, blocks=6).weight.std()
     torch.testing.assert_close(packed, alone, rtol=0.05, atol=0)

@@ -11,7 +11,7 @@ from latentmt.nn.gaussian import STD_FLOOR, Gaussian
 
 def gaussian(seed: int) -> Gaussian:
     generator = torch.Generator().manual_seed(seed)
-    return Gaussian.of_output(3 * torch.randn(4, 5, 6, generator=generator))
+    return Gaussian.from_output(3 * torch.randn(4, 5, 6, generator=generator))
 
 
 def test_log_prob_and_kl_equal_those_of_torch() -> None:
@@ -32,16 +32,16 @@ def test_samples_are_reparameterised() -> None:
     torch.testing.assert_close(std.grad, noise.sum(0))
 
 
-def test_heads_output_is_read_in_fp32_with_a_floor() -> None:
+def test_network_output_is_read_in_fp32_with_a_floor() -> None:
     output = torch.tensor([[1.5, -100.0]], dtype=torch.bfloat16)
-    read = Gaussian.of_output(output)
+    read = Gaussian.from_output(output)
     assert read.mean.dtype == read.std.dtype == torch.float32
     assert read.mean.item() == 1.5
     torch.testing.assert_close(read.std, torch.tensor([[STD_FLOOR]]))
 
 
 def test_standard_deviations_are_a_softplus() -> None:
-    read = Gaussian.of_output(torch.tensor([0.0, 0.0, 0.0, -2.0, 0.0, 3.0]))
+    read = Gaussian.from_output(torch.tensor([0.0, 0.0, 0.0, -2.0, 0.0, 3.0]))
     assert read.mean.tolist() == [0.0, 0.0, 0.0]
     expected = [math.log(1 + math.exp(raw)) + STD_FLOOR for raw in (-2.0, 0.0, 3.0)]
     assert read.std.tolist() == pytest.approx(expected, rel=1e-6)

@@ -1,4 +1,4 @@
-"""The GPU's kernels, run by triton's interpreter where there is no GPU: they are what torch's own operations are."""
+"""The triton kernels equal torch's operations. Without a GPU they run in triton's interpreter."""
 
 import itertools
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 from latentmt.nn.transformer import DecoderStack, EncoderStack, Readout, StackSize
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -31,22 +31,22 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     [(1, 16, 16), (40, 256, 96), (33, 300, 40), (20, 72, 24), (200, 64, 72), (600, 32, 80)],
 )
 @pytest.mark.parametrize("normalised", [True, False])
-@pytest.mark.parametrize(("relu", "adding"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("relu", "with_residual"), [(False, False), (True, False), (False, True)])
 @torch.no_grad()
-def test_linear_is_norm_linear_relu_and_sum(
-    rows: int, inputs: int, outputs: int, normalised: bool, relu: bool, adding: bool
+def test_linear_equals_norm_linear_relu_and_residual(
+    rows: int, inputs: int, outputs: int, normalised: bool, relu: bool, with_residual: bool
 ) -> None:
     torch.manual_seed(rows)
     layer, norm = nn.Linear(inputs, outputs, device=DEVICE), nn.LayerNorm(inputs, device=DEVICE)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     x = 3 + 2 * torch.randn(1, rows, inputs, device=DEVICE)
-    added = torch.randn(1, rows, outputs, device=DEVICE) if adding else None
+    residual = torch.randn(1, rows, outputs, device=DEVICE) if with_residual else None
     expected = layer(norm(x) if normalised else x)
     expected = F.relu(expected) if relu else expected
-    expected = expected if added is None else expected + added
+    expected = expected if residual is None else expected + residual
     scale, shift = (norm.weight, norm.bias) if normalised else (None, None)
-    found = kernels.linear(x, layer.weight, layer.bias, scale, shift, norm.eps, relu, added, False)
+    found = kernels.linear(x, layer.weight, layer.bias, scale, shift, norm.eps, relu, residual, False)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5)
 
 
@@ -68,7 +68,7 @@ def test_attention_is_softmax_attention(
     torch.testing.assert_close(kernels.attend(query, key, value, bias), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_query_that_may_see_nobody_looks_at_everything() -> None:
+def test_a_query_without_keys_attends_to_all_of_them() -> None:
     value = torch.randn(1, 1, 70, 16, device=DEVICE)
     bias = torch.full((1, 1, 3, 70), -1e4, device=DEVICE)
     query, key = torch.zeros(1, 1, 3, 16, device=DEVICE), torch.randn(1, 1, 70, 16, device=DEVICE)
@@ -81,15 +81,15 @@ def test_half_precision_is_rounded_where_torch_rounds() -> None:
     half = torch.float16  # triton's interpreter cannot multiply bf16
     layer, norm = nn.Linear(64, 32, device=DEVICE, dtype=half), nn.LayerNorm(64, device=DEVICE, dtype=half)
     x = torch.randn(1, 40, 64, device=DEVICE, dtype=half)
-    added = torch.randn(1, 40, 32, device=DEVICE, dtype=half)
+    residual = torch.randn(1, 40, 32, device=DEVICE, dtype=half)
     with torch.no_grad():
-        expected = added + layer(norm(x))
-        found = kernels.linear(x, layer.weight, layer.bias, norm.weight, norm.bias, norm.eps, False, added, False)
+        expected = residual + layer(norm(x))
+        found = kernels.linear(x, layer.weight, layer.bias, norm.weight, norm.bias, norm.eps, False, residual, False)
     assert (found == expected).float().mean() > 0.95
     torch.testing.assert_close(found, expected, rtol=2**-8, atol=2**-8)
 
 
-def test_a_wide_result_is_not_rounded() -> None:
+def test_fp32_output_is_not_rounded() -> None:
     torch.manual_seed(0)
     layer, x = nn.Linear(64, 16, device=DEVICE, dtype=torch.float16), torch.randn(2, 5, 64, device=DEVICE).half()
     with torch.no_grad():
@@ -98,7 +98,7 @@ def test_a_wide_result_is_not_rounded() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_to_a_compiler_a_kernel_is_one_operation() -> None:
+def test_kernels_are_custom_ops_for_the_compiler() -> None:
     layer, x = nn.Linear(16, 32, device=DEVICE), torch.randn(2, 5, 16, device=DEVICE)
     weights = layer.weight.detach(), layer.bias.detach()
     torch.library.opcheck(kernels.linear_op, (x, *weights, None, None, 0.0, True, None, False))
@@ -108,7 +108,7 @@ def test_to_a_compiler_a_kernel_is_one_operation() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_whole_stacks_are_the_same_by_kernels(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacks_are_the_same_with_kernels(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
     size = StackSize(width=32, filter=48, layers=2, heads=2)
     encoder, decoder = EncoderStack(size).eval(), DecoderStack(size, causal=causal, input_skip=not causal).eval()
@@ -134,16 +134,16 @@ def test_whole_stacks_are_the_same_by_kernels(causal: bool, monkeypatch: pytest.
     with torch.no_grad():
         expected = run()
         assert not launched
-        monkeypatch.setitem(fused._ABLE, ("cpu", None), True)
+        monkeypatch.setitem(fused._CAPABLE, ("cpu", None), True)
         found = run()
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert len(launched) == 2 * 5 + 2 * 8 + 1  # of each layer, and of the head
 
 
-def test_a_step_with_a_cache_is_the_same_by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_steps_are_the_same_with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(2)
     decoder = DecoderStack(StackSize(width=32, filter=48, layers=2, heads=2), causal=True).eval()
-    source = Source(torch.randn(2, 5, 32), torch.tensor([[1] * 5, [1] * 3 + [0] * 2]))
+    source = EncoderOutput(torch.randn(2, 5, 32), torch.tensor([[1] * 5, [1] * 3 + [0] * 2]))
     x, seen = torch.randn(2, 3, 32), torch.eye(3, dtype=torch.bool).repeat(2, 1, 2)
     seen[:, :, 3:] = False
 
@@ -151,11 +151,11 @@ def test_a_step_with_a_cache_is_the_same_by_kernels(monkeypatch: pytest.MonkeyPa
         return decoder.step(x, decoder.cache(2, 3, 2), seen, decoder.project_kv(source), torch.tensor(0))
 
     expected = run()
-    monkeypatch.setitem(fused._ABLE, ("cpu", None), True)
+    monkeypatch.setitem(fused._CAPABLE, ("cpu", None), True)
     torch.testing.assert_close(run(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_what_does_not_fit_goes_another_way() -> None:
+def test_unsuitable_inputs_use_torch() -> None:
     narrow, wide = torch.zeros(1, 2, 8), torch.zeros(1, 2, 2048)
     assert not fused._fits(narrow, torch.zeros(4, 8))
     assert fused._fits(wide, torch.zeros(4, 2048))

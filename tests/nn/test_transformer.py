@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from latentmt.nn import positions as positions_module
-from latentmt.nn.attention import Source, attention_bias
+from latentmt.nn.attention import EncoderOutput, attention_bias
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
 
@@ -14,25 +14,25 @@ SIZE = StackSize(width=8, filter=16, layers=3, heads=2)
 SEGMENT = torch.tensor([[1, 1, 2, 2, 0], [1, 1, 1, 0, 0]])
 
 
-def source() -> Source:
+def source() -> EncoderOutput:
     torch.manual_seed(1)
     return EncoderStack(SIZE)(torch.randn(2, 5, 8), SEGMENT)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_segment_is_blind_to_the_others(causal: bool) -> None:
+def test_segments_do_not_attend_to_each_other(causal: bool) -> None:
     stack, memory_of = DecoderStack(SIZE, causal=causal), source()
     x = torch.randn(2, 5, 8)
     before = stack(x, SEGMENT, stack.project_kv(memory_of))
     changed, states = x.clone(), memory_of.states.clone()
     changed[0, 2:] = 3.0
     states[0, 2:] = -3.0
-    after = stack(changed, SEGMENT, stack.project_kv(Source(states, SEGMENT)))
+    after = stack(changed, SEGMENT, stack.project_kv(EncoderOutput(states, SEGMENT)))
     torch.testing.assert_close(after[0, :2], before[0, :2])
     assert not torch.allclose(after[0, 2:4], before[0, 2:4])
 
 
-def test_cached_steps_equal_the_whole() -> None:
+def test_cached_steps_equal_the_full_forward_pass() -> None:
     stack, memory = DecoderStack(SIZE, causal=True), None
     memory = stack.project_kv(source())
     segment = torch.ones(2, 4, dtype=torch.long)
@@ -42,7 +42,7 @@ def test_cached_steps_equal_the_whole() -> None:
     torch.testing.assert_close(torch.cat(steps, dim=1), stack(x, segment, memory).detach())
 
 
-def test_hypotheses_side_by_side_equal_the_whole() -> None:
+def test_hypotheses_in_one_row_equal_the_full_forward_pass() -> None:
     """Whoever continues whom: each hypothesis is what it would be alone, and no key is copied."""
     stack = DecoderStack(SIZE, causal=True)
     memory, parents = stack.project_kv(source()), torch.tensor([[[0, 0, 2], [2, 1, 0]], [[1, 1, 0], [0, 2, 2]]])
@@ -97,7 +97,7 @@ def test_positions_are_sines_and_cosines_clamped_at_the_end() -> None:
     assert not positions.state_dict()
 
 
-def test_an_embedded_id_is_scaled_and_told_its_place() -> None:
+def test_embeddings_are_scaled_and_positions_added() -> None:
     embedding = Embedding(11, 8, dropout=0.0)
     ids, position = torch.tensor([[3, 7, 3]]), torch.tensor([[0, 1, 5]])
     expected = embedding.weight[ids] * math.sqrt(8) + embedding.positions.table[position]
@@ -109,5 +109,5 @@ def test_log_prob_does_not_depend_on_the_chunk(monkeypatch: pytest.MonkeyPatch) 
     states, ids = torch.randn(3, 5, 8), torch.randint(11, (3, 5))
     expected = embedding.logits(states).log_softmax(-1).gather(-1, ids[..., None])[..., 0]
     for chunk in (4, 100):
-        monkeypatch.setattr(positions_module, "SCORED", chunk)
+        monkeypatch.setattr(positions_module, "LOGITS_CHUNK", chunk)
         torch.testing.assert_close(embedding.log_prob(states, ids), expected)

@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from latentmt.train.report import Reporter
 from tiny import write_corpus, write_models
 from typer.testing import CliRunner, Result
 
 from latentmt.cli import app
-from latentmt.config import to_tree
+from latentmt.config import to_dict
 from latentmt.errors import UserError
 from latentmt.measure import collect
 from latentmt.measure.bootstrap import paired_bootstrap
@@ -26,7 +27,6 @@ from latentmt.measure.quality import measure
 from latentmt.measure.report import Report, Settings, Timings
 from latentmt.options import DecodingOptions
 from latentmt.report.make import find_subject, is_report, read_report, write_report
-from latentmt.train.report import Reporter
 from latentmt.translator import Translator
 
 SIZES = ("--timed", "3", "--judged", "2", "--posterior-samples", "8", "--shown", "2", "--device", "cpu")
@@ -74,7 +74,7 @@ def report(out: Path) -> Report:
 
 def write(report: Report, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / "report.json").write_text(json.dumps(to_tree(report)))
+    (folder / "report.json").write_text(json.dumps(to_dict(report)))
 
 
 def test_the_numbers_are_those_of_the_translator(work: Path, report: Report) -> None:
@@ -189,7 +189,7 @@ def test_times_of_systems_that_a_model_does_not_have_are_left_out(
     assert {time.row for time in times} == {row for row in ROWS if not row.startswith(("AR", "energy"))}
     write(replace(report, timings=replace(report.timings, times=[])), tmp_path)
     assert "timed nothing" in str(run("report", few, *files, *SIZES[2:], "--times", tmp_path).exception)
-    (tmp_path / "report.json").write_text(json.dumps({**to_tree(report), "timings": None}))
+    (tmp_path / "report.json").write_text(json.dumps({**to_dict(report), "timings": None}))
     refused = run("report", few, *files, *SIZES[2:], "--times", tmp_path).exception
     assert isinstance(refused, UserError)
     assert "report.json: timings: " in str(refused)

@@ -32,7 +32,7 @@ LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of bundles: German to English, with a score and a teacher."""
     folder = tmp_path_factory.mktemp("model")
-    tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocabulary=440))
+    tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocab_size=440))
     common: dict[str, Any] = {"languages": ("de", "en"), "rules": (TextRules(), TextRules())}
     torch.manual_seed(6)
 

@@ -32,7 +32,7 @@ RULES = (TextRules(lowercase=True), TextRules())
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(CORPUS * 20, TokenizerConfig(vocabulary=420))
+    return train_tokenizer(CORPUS * 20, TokenizerConfig(vocab_size=420))
 
 
 def make(tokenizer: Tokenizer, dim: int = 5) -> Translator:

@@ -13,10 +13,11 @@ data:
   languages: [de, en]
   train: [{source: [train.de], target: [train.en]}]
   dev: {source: [dev.de], target: [dev.en]}
-  tokenizer: {vocabulary: 600}
+  tokenizer: {vocab_size: 600}
 teacher:
   model: {preset: tiny, d_model: 32, d_filter: 32, layers: 1, encoder_layers: 1, heads: 2}
-  train: &train {steps: 12, batch_rows: 4, rate: 2e-3, warmup: 4, report_every: 5, validate_every: 100, save_every: 3}
+  train: &train
+    {steps: 12, batch_rows: 4, learning_rate: 2e-3, warmup: 4, report_every: 5, validate_every: 100, save_every: 3}
 distill: {beam: {beam: 2, max_ratio: 0, max_extra: 12}}
 latent:
   model: {preset: tiny, d_model: 32, d_filter: 32, layers: 1, encoder_layers: 1, heads: 2, latent_dim: 4}

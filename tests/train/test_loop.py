@@ -1,4 +1,4 @@
-"""A run that is cut, shared or interrupted in any way ends where the whole one does."""
+"""A run that is interrupted, resumed or split over ranks gives the result of an uninterrupted one."""
 
 import dataclasses
 import itertools
@@ -20,18 +20,19 @@ from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Pairs
 from latentmt.errors import UserError
 from latentmt.networks import load_bundle, save_bundle
-from latentmt.pipeline import STAGES, train_stage
+from latentmt.pipeline import train_stage
 from latentmt.recipe import load_recipe
 from latentmt.task import Controls, Cost
-from latentmt.train.halt import Halt, halting
-from latentmt.train.loop import CALIBRATION, Run
+from latentmt.train.config import TrainConfig, run_identity
+from latentmt.train.loop import CALIBRATION, Trainer
 from latentmt.train.ranks import Ranks
-from latentmt.train.step import Stepper
+from latentmt.train.step import TrainStep
+from latentmt.train.stop import StopRequest, stop_on_signal
 from latentmt.train.tasks import TeacherTask
 
 Weights = dict[str, torch.Tensor]
 # No noise; and an epsilon with which Adam does not blow up gradients that are nothing but rounding (a key's bias).
-ROUNDING_ONLY = ("teacher.model.dropout=0", "teacher.train.epsilon=1e-3")
+ROUNDING_ONLY = ("teacher.model.dropout=0", "teacher.train.adam_epsilon=1e-3")
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def trained(
         work,
         stage,  # type: ignore[arg-type]
         ranks=Ranks(),
-        halt=Halt(max_minutes),
+        stop=StopRequest(max_minutes),
         budget_minutes=budget_minutes,
         start=str(start) if start else None,
         replace=replace,
@@ -88,17 +89,17 @@ def assert_equal(first: Weights, second: Weights, tolerance: float = 0.0) -> Non
 
 def break_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """Let a run die after some steps."""
-    original, left = Stepper.run, iter(range(steps))
+    original, left = TrainStep.run, iter(range(steps))
 
-    def run(stepper: Stepper, *arguments: object) -> None:
+    def run(train_step: TrainStep, *arguments: object) -> None:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        original(stepper, *arguments)  # type: ignore[arg-type]
+        original(train_step, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Stepper, "run", run)
+    monkeypatch.setattr(TrainStep, "run", run)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["teacher", "latent", "score", "energy"])
 def test_resumed_is_uninterrupted(work: Path, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if stage in ("score", "energy"):
         trained(work, "latent")
@@ -114,13 +115,13 @@ def test_resumed_is_uninterrupted(work: Path, stage: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("stage", ["teacher", "score"])
-def test_training_may_begin_with_another_models_weights(work: Path, tmp_path: Path, stage: str) -> None:
+def test_training_can_start_from_the_weights_of_another_model(work: Path, tmp_path: Path, stage: str) -> None:
     if stage == "score":
         trained(work, "latent")
     trained(work, stage)
     first = Path(shutil.copytree(work / stage, tmp_path / "first" / stage))
     forget(work, stage)
-    still = [f"{stage}.train.{setting}" for setting in ("rate=1e-12", "steps=2")]
+    still = [f"{stage}.train.{setting}" for setting in ("learning_rate=1e-12", "steps=2")]
     trained(work, stage, *still, start=first.parent)
     begun, ended = load_bundle(first), load_bundle(work / stage)
     assert_equal(begun.network.state_dict(), ended.network.state_dict(), 1e-6)
@@ -130,7 +131,7 @@ def test_training_may_begin_with_another_models_weights(work: Path, tmp_path: Pa
     assert load_bundle(work / stage).about.fingerprint != ended.about.fingerprint
 
 
-def test_a_run_that_began_with_weights_resumes(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_started_from_weights_resumes(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained(work, "teacher")
     first = Path(shutil.copytree(work / "teacher", tmp_path / "first" / "teacher")).parent
     with pytest.raises(UserError, match="would be overwritten"):
@@ -147,7 +148,7 @@ def test_a_run_that_began_with_weights_resumes(work: Path, tmp_path: Path, monke
     assert_equal(whole, trained(work, "teacher", start=first))
 
 
-def test_weights_to_begin_with_must_fit(work: Path, tmp_path: Path) -> None:
+def test_initial_weights_must_fit(work: Path, tmp_path: Path) -> None:
     trained(work, "teacher")
     first = Path(shutil.copytree(work / "teacher", tmp_path / "first" / "teacher")).parent
     forget(work, "teacher")
@@ -157,24 +158,24 @@ def test_weights_to_begin_with_must_fit(work: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="first/latent"):
         trained(work, "latent", start=first)  # there is no latent model
     config = load_bundle(first / "teacher").config
-    other = train_tokenizer(["ein anderer Satz", "und noch einer"], TokenizerConfig(vocabulary=400))
+    other = train_tokenizer(["ein anderer Satz", "und noch einer"], TokenizerConfig(vocab_size=400))
     save_bundle(first / "teacher", config, other, config.network(other.size).state_dict())
     with pytest.raises(UserError, match="has other pieces than"):
         trained(work, "teacher", start=first)
 
 
-def test_a_run_follows_its_schedule_and_yields_its_average(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, seen = Stepper.run, []
+def test_a_run_follows_its_schedules_and_returns_its_ema_weights(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, seen = TrainStep.run, []
 
-    def run(stepper: Stepper, parts: Sequence[Pairs], controls: Mapping[str, float], seed: int) -> None:
+    def run(train_step: TrainStep, micro_batches: Sequence[Pairs], controls: Mapping[str, float], seed: int) -> None:
         seen.append((dict(controls), seed))
-        original(stepper, parts, controls, seed)
+        original(train_step, micro_batches, controls, seed)
 
-    monkeypatch.setattr(Stepper, "run", run)
+    monkeypatch.setattr(TrainStep, "run", run)
     tensors = trained(work, "latent", "latent.train.schedule=linear", "latent.elbo.budget=2.0")
     rates = [2e-3 * (step + 1) / 4 if step < 4 else 2e-3 * (12 - step) / 8 for step in range(12)]
-    assert [controls["rate"] for controls, _ in seen] == pytest.approx(rates)
-    assert [controls["decay"] for controls, _ in seen] == pytest.approx(
+    assert [controls["learning_rate"] for controls, _ in seen] == pytest.approx(rates)
+    assert [controls["ema_decay"] for controls, _ in seen] == pytest.approx(
         [(1 + step) / (10 + step) for step in range(12)]
     )
     budgets = [2.0 - max(0, step - 6) / 6 * (2.0 - 0.1) for step in range(12)]
@@ -186,22 +187,24 @@ def test_a_run_follows_its_schedule_and_yields_its_average(work: Path, monkeypat
     assert any(not torch.equal(parameter, tensors[f"weight.{name}"]) for name, parameter in weights.items())
 
 
-def test_a_batch_in_parts_is_a_batch(work: Path) -> None:
+def test_gradient_accumulation_does_not_change_the_result(work: Path) -> None:
     whole = trained(work, "teacher", *ROUNDING_ONLY)
     forget(work, "teacher")
-    assert_equal(whole, trained(work, "teacher", *ROUNDING_ONLY, "teacher.train.parts=4"), 1e-5)
+    assert_equal(whole, trained(work, "teacher", *ROUNDING_ONLY, "teacher.train.grad_accumulation=4"), 1e-5)
 
 
-def test_minutes_become_steps_once_and_calibration_leaves_no_trace(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_budget_fixes_the_steps_once_and_calibration_restores_all_state(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = trained(work, "latent", "latent.train.steps=30")
     forget(work, "latent")
-    calibrate = Run._calibrate
+    calibrate = Trainer._calibrate
 
-    def two_seconds(run: Run) -> float:
+    def two_seconds(run: Trainer) -> float:
         calibrate(run)
         return 2.0
 
-    monkeypatch.setattr(Run, "_calibrate", two_seconds)
+    monkeypatch.setattr(Trainer, "_calibrate", two_seconds)
     monkeypatch.setattr("latentmt.train.loop.time.monotonic", lambda: 0.0)  # so that calibrating takes no time
     with monkeypatch.context() as patch:
         break_after(patch, sum(CALIBRATION) + 4)
@@ -212,7 +215,7 @@ def test_minutes_become_steps_once_and_calibration_leaves_no_trace(work: Path, m
     assert_equal(whole, resumed)
 
 
-def test_a_time_limit_ends_the_call_and_not_the_run(work: Path) -> None:
+def test_a_run_stopped_by_a_time_limit_resumes(work: Path) -> None:
     whole = trained(work, "teacher")
     forget(work, "teacher")
     for steps in range(1, 4):
@@ -230,7 +233,7 @@ def load_progress(work: Path, stage: str) -> dict[str, object]:
         return json.loads(file.metadata()["progress"])
 
 
-def test_a_step_that_is_not_finite_is_skipped_and_counted(
+def test_a_step_whose_gradient_is_not_finite_is_skipped_and_counted(
     work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     original, count = TeacherTask.cost, iter(range(100))
@@ -248,18 +251,21 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(
     assert "WARNING: 1 steps of teacher skipped" in capfd.readouterr().err
 
 
-def test_collapse_is_loud(work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("latentmt.train.report.KL_FLOOR", 1e6)
+def test_posterior_collapse_is_a_warning(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("latentmt.train.metrics.KL_FLOOR", 1e6)
     trained(work, "latent")
     assert "WARNING: posterior collapse" in capfd.readouterr().err
 
 
-def test_a_state_of_other_settings_is_refused(work: Path) -> None:
+def test_a_checkpoint_with_other_settings_is_refused(work: Path) -> None:
     trained(work, "teacher", max_minutes=0.0)
     with pytest.raises(UserError, match=r"training/teacher: is unfinished, with other settings.*--work"):
-        trained(work, "teacher", "teacher.train.rate=1e-5")
+        trained(work, "teacher", "teacher.train.learning_rate=1e-5")
     trained(work, "teacher", "teacher.train.report_every=7")  # how it is watched decides nothing
-    trained(work, "teacher", "teacher.train.rate=1e-5", replace=True)  # a state that has ended is in nobody's way
+    # The checkpoint of a finished run is replaced.
+    trained(work, "teacher", "teacher.train.learning_rate=1e-5", replace=True)
     damaged = work / "training" / "teacher" / "state.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-100])
     shutil.rmtree(work / "teacher")
@@ -267,9 +273,27 @@ def test_a_state_of_other_settings_is_refused(work: Path) -> None:
         trained(work, "teacher")
 
 
+def test_the_identity_of_a_run_is_that_of_version_0_1() -> None:
+    config = TrainConfig(
+        steps=7,
+        batch_rows=8,
+        grad_accumulation=2,
+        learning_rate=2e-3,
+        warmup=4,
+        schedule="cosine",
+        adam_betas=(0.8, 0.95),
+        adam_epsilon=1e-8,
+        max_grad_norm=0.5,
+        ema_decay=0.98,
+        seed=3,
+    )
+    identity = run_identity("latent", config, {"corpus": "c", "tokenizer": "t", "stage": {"smoothing": 0.1}})
+    assert identity == "80293d4e87698bdffb940d818f1dff1b2761d75d620d7c0b810807b07bca7254"
+
+
 def test_ranks_must_divide_a_batch(work: Path) -> None:
-    with pytest.raises(UserError, match="batch_rows 4 cannot be shared by 1 ranks in 3 parts each"):
-        trained(work, "teacher", "teacher.train.parts=3")
+    with pytest.raises(UserError, match="batch_rows 4 cannot be divided into 3 micro-batches on each of 1 ranks"):
+        trained(work, "teacher", "teacher.train.grad_accumulation=3")
 
 
 def command(work: Path, stage: str, *overrides: str, processes: int = 1) -> list[str]:
@@ -280,7 +304,7 @@ def command(work: Path, stage: str, *overrides: str, processes: int = 1) -> list
     return [*start, "latentmt", "train", str(work), "--work", str(work), "--stage", stage, *sets]
 
 
-def test_two_processes_are_one(work: Path) -> None:
+def test_two_processes_give_the_result_of_one(work: Path) -> None:
     """Token-weighted gradients: the shares of a batch are unequal, and it makes no difference; nor does who resumes."""
     settings = (*ROUNDING_ONLY, "teacher.train.save_every=6")
     whole = trained(work, "teacher", *settings)
@@ -325,11 +349,11 @@ def test_a_signal_saves_and_the_exit_code_names_it(work: Path, number: int, code
     assert load_progress(work, "teacher")["step"] >= 1
 
 
-def test_where_nothing_is_to_be_saved_a_signal_ends_the_process_at_once() -> None:
-    with halting() as halt:
-        with halt.patience():
+def test_outside_of_training_a_signal_ends_the_process_at_once() -> None:
+    with stop_on_signal() as stop:
+        with stop.graceful():
             signal.raise_signal(signal.SIGTERM)
-            assert halt.wanted()
+            assert stop.requested()
             with pytest.raises(SystemExit, match="130"):  # a second one, by hand
                 signal.raise_signal(signal.SIGINT)
         for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
@@ -338,7 +362,7 @@ def test_where_nothing_is_to_be_saved_a_signal_ends_the_process_at_once() -> Non
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
-def test_killed_again_and_again_it_ends_the_same(work: Path, kills: int) -> None:
+def test_a_run_killed_at_random_moments_gives_the_same_result(work: Path, kills: int) -> None:
     """SIGKILL at random moments; each time the run goes on from its last save, and ends as if nothing had been."""
     settings = (f"latent.train.steps={30 * (kills + 1)}", "latent.train.save_every=2", "latent.train.report_every=1")
     whole = trained(work, "latent", *settings)
@@ -364,7 +388,7 @@ def test_killed_again_and_again_it_ends_the_same(work: Path, kills: int) -> None
     assert log(work, "latent", "dev")[-1] == expected
 
 
-def test_a_full_disk_leaves_the_last_good_state(work: Path) -> None:
+def test_a_full_disk_leaves_the_last_complete_checkpoint(work: Path) -> None:
     import resource
 
     before = trained(work, "teacher", max_minutes=0.0)

@@ -1,4 +1,4 @@
-"""Nothing finished is lost: other settings are refused, or what they replace is kept until all is made again."""
+"""No finished artefact is lost: other settings are refused, or old artefacts are kept until all are made again."""
 
 import json
 import os
@@ -17,14 +17,16 @@ from latentmt.data.corpus import read_manifest
 from latentmt.errors import UserError
 from latentmt.pipeline import distill_corpus, prepare_corpus, run, train_stage
 from latentmt.recipe import load_recipe
-from latentmt.replacement import PARTS, Finished, differences, record
-from latentmt.train.halt import Halt
+from latentmt.replacement import WorkFolder, artefacts, differences, read_record
+from latentmt.train.checkpoint import CHECKPOINT, Progress, save_checkpoint
 from latentmt.train.ranks import Ranks
-from latentmt.train.state import STATE, Progress, save_state
-from latentmt.train.step import Stepper
+from latentmt.train.step import TrainStep
+from latentmt.train.stop import StopRequest
 from latentmt.translator import Translator
 
-OTHER_RATE = "latent.train.rate=1e-3"
+OTHER_RATE = "latent.train.learning_rate=1e-3"
+ARTEFACTS = ("corpus", "teacher", "distilled", "latent", "score", "energy")
+assert list(ARTEFACTS) == artefacts()[: len(ARTEFACTS)]
 
 
 @pytest.fixture(scope="session")
@@ -41,24 +43,24 @@ def work(finished: Path, tmp_path: Path) -> Path:
 
 
 def run_again(work: Path, *overrides: str, replace: bool = False) -> bool:
-    return run(load_recipe(work, overrides), work, work, ranks=Ranks(), halt=Halt(), replace=replace)
+    return run(load_recipe(work, overrides), work, work, ranks=Ranks(), stop=StopRequest(), replace=replace)
 
 
 def identities(folder: Path) -> dict[str, str | None]:
-    return {part: found.identity for part in PARTS if (found := record(folder / part))}
+    return {artefact: found.identity for artefact in ARTEFACTS if (found := read_record(folder / artefact))}
 
 
 def die_at_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Stepper, "run", die)
+    monkeypatch.setattr(TrainStep, "run", die)
 
 
 @pytest.mark.parametrize(
-    ("override", "part", "message"),
+    ("override", "artefact", "message"),
     [
-        ("teacher.train.rate=1e-3", "teacher", "teacher.train.rate 0.002 → 0.001"),
+        ("teacher.train.learning_rate=1e-3", "teacher", "teacher.train.learning_rate 0.002 → 0.001"),
         ("latent.elbo.budget=0.125", "latent", "latent.elbo.budget 0.25 → 0.125"),
         ("score.model.d_filter=48", "score", "score.model.d_filter 32 → 48"),
         ("energy.train.seed=7", "energy", "energy.train.seed 1 → 7"),
@@ -67,26 +69,26 @@ def die_at_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
         ("distill=null", "latent", "corpus "),
     ],
 )
-def test_other_settings_are_named_and_refused(work: Path, override: str, part: str, message: str) -> None:
+def test_other_settings_are_named_and_refused(work: Path, override: str, artefact: str, message: str) -> None:
     before = identities(work)
     with pytest.raises(UserError) as refused:
         run_again(work, override)
     said = str(refused.value)
-    assert said.startswith(f"{work / part}: is finished, with other settings")
+    assert said.startswith(f"{work / artefact}: is finished, with other settings")
     assert f": {message}" in said
     assert "--work" in said
     assert "--replace" in said
     assert "\n" not in said
-    assert ("learnt from it" in said) == (part not in ("score", "energy"))
+    assert ("learnt from it" in said) == (artefact not in ("score", "energy"))
     assert identities(work) == before
 
 
-def test_each_command_refuses(work: Path) -> None:
+def test_each_command_refuses_other_settings(work: Path) -> None:
     before, recipe = identities(work), load_recipe(work, ["latent.train.seed=2", "data.row_width=65"])
     with pytest.raises(UserError, match=r"data\.row_width 64 → 65"):
         prepare_corpus(recipe, work, work)
     with pytest.raises(UserError, match=r"latent\.train\.seed 1 → 2"):
-        train_stage(recipe, work, "latent", ranks=Ranks(), halt=Halt())
+        train_stage(recipe, work, "latent", ranks=Ranks(), stop=StopRequest())
     with pytest.raises(UserError, match=r"distill\.bf16 true → false"):
         distill_corpus(load_recipe(work, ["distill.bf16=false"]), work, Ranks())
     (work / "train.de").write_text((work / "train.de").read_text() + "\n")
@@ -96,13 +98,14 @@ def test_each_command_refuses(work: Path) -> None:
     assert identities(work) == before
 
 
-def test_what_decides_nothing_is_not_refused(work: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    watching = [f"latent.train.{key}" for key in ("parts=2", "report_every=1", "validate_every=2", "save_every=1")]
-    assert run_again(work, *watching, "distill.part_batches=3", "data.resample.seed=9")
-    assert capfd.readouterr().err.count("nothing changed") == len(PARTS)
+def test_settings_without_effect_are_accepted(work: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    settings = ("grad_accumulation=2", "report_every=1", "validate_every=2", "save_every=1")
+    overrides = [f"latent.train.{setting}" for setting in settings]
+    assert run_again(work, *overrides, "distill.shard_batches=3", "data.resample.seed=9")
+    assert capfd.readouterr().err.count("nothing changed") == len(ARTEFACTS)
 
 
-def test_bundles_of_before_say_only_that_they_differ(work: Path) -> None:
+def test_bundles_without_settings_are_refused_without_naming_differences(work: Path) -> None:
     path = work / "score" / "format.json"
     tree = json.loads(path.read_text())
     del tree["settings"]
@@ -115,98 +118,111 @@ def test_bundles_of_before_say_only_that_they_differ(work: Path) -> None:
         run_again(work)
 
 
-def test_a_corpus_that_nothing_has_learnt_from_may_go(work: Path) -> None:
-    for part in PARTS[1:]:
-        shutil.rmtree(work / part)
+def test_settings_of_version_0_1_are_compared_under_present_names(work: Path) -> None:
+    corpus, score = work / "corpus" / "manifest.json", work / "score" / "format.json"
+    for path, old, new in ((corpus, "vocabulary", "vocab_size"), (score, "rate", "learning_rate")):
+        text = path.read_text()
+        assert f'"{new}"' in text
+        path.write_text(text.replace(f'"{new}"', f'"{old}"'))
+    assert run_again(work)
+    with pytest.raises(UserError, match=r"other settings: score\.train\.learning_rate 0\.002 → 0\.001; "):
+        run_again(work, "score.train.rate=1e-3")
+    with pytest.raises(UserError, match=r"learnt from it\): data\.tokenizer\.vocab_size 600 → 601; "):
+        run_again(work, "data.tokenizer.vocabulary=601")
+
+
+def test_a_corpus_that_no_model_was_trained_on_is_replaced(work: Path) -> None:
+    for artefact in ARTEFACTS[1:]:
+        shutil.rmtree(work / artefact)
     before = identities(work)
     prepare_corpus(load_recipe(work, ["data.row_width=65"]), work, work)
     assert identities(work) != before
     assert not (work / "replaced").exists()
 
 
-def marked(folder: Path, part: str) -> Path:
+def marked(folder: Path, artefact: str) -> Path:
     """A part that is finished, with settings that nobody can read."""
-    (folder / part).mkdir(parents=True)
-    (folder / part / "format.json").write_text("{}")
-    return folder / part
+    (folder / artefact).mkdir(parents=True)
+    (folder / artefact / "format.json").write_text("{}")
+    return folder / artefact
 
 
 def begun(work: Path, stage: str, identity: str, step: int = 1) -> Path:
     """The state of a training run of two steps."""
-    path = work / "training" / stage / STATE
-    save_state(path, Progress(run=identity, total=2, step=step), {"weight": torch.ones(1)})
+    path = work / "training" / stage / CHECKPOINT
+    save_checkpoint(path, Progress(run=identity, total=2, step=step), {"weight": torch.ones(1)})
     return path
 
 
 def test_a_distilled_corpus_is_not_lost(tmp_path: Path) -> None:
     marked(tmp_path, "distilled")
     with pytest.raises(UserError, match="distilled: is finished, with other settings"):
-        Finished(tmp_path, replace=False, distilled=True).check("distilled", "new", {})
-    Finished(tmp_path, replace=True, distilled=True).make_room("distilled", "new")
-    assert record(tmp_path / "replaced" / "1" / "distilled")
+        WorkFolder(tmp_path, replace=False, distilled=True).check("distilled", "new", {})
+    WorkFolder(tmp_path, replace=True, distilled=True).set_aside("distilled", "new")
+    assert read_record(tmp_path / "replaced" / "1" / "distilled")
 
 
-@pytest.mark.parametrize("part", ["corpus", "latent"])
-def test_only_the_link_to_another_run_is_removed(tmp_path: Path, part: str) -> None:
-    other, work = marked(tmp_path / "other", part), tmp_path / "work"
+@pytest.mark.parametrize("artefact", ["corpus", "latent"])
+def test_only_the_link_to_another_run_is_removed(tmp_path: Path, artefact: str) -> None:
+    other, work = marked(tmp_path / "other", artefact), tmp_path / "work"
     work.mkdir()
-    (work / part).symlink_to(other)
-    with pytest.raises(UserError, match=f"{part}: is a symbolic link.*--work.*--replace"):
-        Finished(work, replace=False, distilled=True).check(part, "new", {})
-    Finished(work, replace=True, distilled=True).make_room(part, "new")
-    assert not (work / part).is_symlink()
-    assert record(other)
+    (work / artefact).symlink_to(other)
+    with pytest.raises(UserError, match=f"{artefact}: is a symbolic link.*--work.*--replace"):
+        WorkFolder(work, replace=False, distilled=True).check(artefact, "new", {})
+    WorkFolder(work, replace=True, distilled=True).set_aside(artefact, "new")
+    assert not (work / artefact).is_symlink()
+    assert read_record(other)
 
 
-def test_training_goes_aside_with_its_part_and_comes_back(tmp_path: Path) -> None:
+def test_training_is_moved_aside_and_restored_with_its_artefact(tmp_path: Path) -> None:
     marked(tmp_path, "latent")
     state = begun(tmp_path, "latent", "old", step=2)
     later = begun(tmp_path, "score", "old score")
-    finished = Finished(tmp_path, replace=True, distilled=True)
-    finished.make_room("latent", "new")
+    finished = WorkFolder(tmp_path, replace=True, distilled=True)
+    finished.set_aside("latent", "new")
     assert not state.exists()
     assert not later.exists()
-    aside = tmp_path / "replaced" / "1"
-    assert (aside / "training" / "latent" / STATE).exists()
-    Finished(tmp_path, replace=False, distilled=True).make_room("score", "old score")
+    replaced = tmp_path / "replaced" / "1"
+    assert (replaced / "training" / "latent" / CHECKPOINT).exists()
+    WorkFolder(tmp_path, replace=False, distilled=True).set_aside("score", "old score")
     assert later.exists()
-    finished.tidy()
-    assert record(aside / "latent")
+    finished.clean_up()
+    assert read_record(replaced / "latent")
     marked(tmp_path, "latent")
-    finished.tidy()
-    assert not aside.exists()
+    finished.clean_up()
+    assert not replaced.exists()
 
 
-def test_unfinished_training_with_other_settings_is_refused_or_put_aside(tmp_path: Path) -> None:
+def test_unfinished_training_with_other_settings_is_refused_or_moved_aside(tmp_path: Path) -> None:
     state = begun(tmp_path, "latent", "old")
-    refusing = Finished(tmp_path, replace=False, distilled=True)
+    refusing = WorkFolder(tmp_path, replace=False, distilled=True)
     refusing.check("latent", "old", {})
     with pytest.raises(UserError, match=r"training/latent: is unfinished, with other settings; .*--work.*--replace"):
         refusing.check("latent", "new", {})
-    Finished(tmp_path, replace=True, distilled=True).make_room("latent", "new")
+    WorkFolder(tmp_path, replace=True, distilled=True).set_aside("latent", "new")
     assert not state.exists()
-    refusing.make_room("latent", "old")
+    refusing.set_aside("latent", "old")
     assert state.exists()
 
 
-def test_what_others_keep_there_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_foreign_files_in_the_replaced_folder_stay(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     notes = tmp_path / "replaced" / "notes" / "teacher"
     notes.mkdir(parents=True)
     (tmp_path / "replaced" / "1").mkdir()
     (tmp_path / "replaced" / "1" / "mine.txt").write_text("mine")
     marked(tmp_path, "teacher")
-    finished = Finished(tmp_path, replace=True, distilled=False)
-    finished.make_room("teacher", "new")
-    assert record(tmp_path / "replaced" / "2" / "teacher")
+    finished = WorkFolder(tmp_path, replace=True, distilled=False)
+    finished.set_aside("teacher", "new")
+    assert read_record(tmp_path / "replaced" / "2" / "teacher")
     marked(tmp_path, "teacher")
-    finished.tidy()
+    finished.clean_up()
     assert "2/teacher removed" in capfd.readouterr().err
     assert notes.exists()
     assert (tmp_path / "replaced" / "1" / "mine.txt").exists()
     assert not (tmp_path / "replaced" / "2").exists()
 
 
-def test_the_old_run_is_kept_until_the_new_one_is_whole(
+def test_the_old_run_is_kept_until_the_new_one_is_complete(
     work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = identities(work)
@@ -214,24 +230,24 @@ def test_the_old_run_is_kept_until_the_new_one_is_whole(
         die_at_first_step(patch)
         with pytest.raises(KeyboardInterrupt):
             run_again(work, OTHER_RATE, replace=True)
-    aside = work / "replaced" / "1"
-    assert identities(aside) == {part: before[part] for part in ("latent", "score", "energy")}
-    assert identities(work) == {part: before[part] for part in ("corpus", "teacher", "distilled")}
+    replaced = work / "replaced" / "1"
+    assert identities(replaced) == {artefact: before[artefact] for artefact in ("latent", "score", "energy")}
+    assert identities(work) == {artefact: before[artefact] for artefact in ("corpus", "teacher", "distilled")}
     recipe = load_recipe(work, [OTHER_RATE])
-    train_stage(recipe, work, "latent", ranks=Ranks(), halt=Halt())  # it goes on without being told again
-    train_stage(recipe, work, "score", ranks=Ranks(), halt=Halt())
-    assert Translator.load(aside).translate("Ja.") is not None  # still whole: fields are with their latent model
+    train_stage(recipe, work, "latent", ranks=Ranks(), stop=StopRequest())  # it goes on without being told again
+    train_stage(recipe, work, "score", ranks=Ranks(), stop=StopRequest())
+    assert Translator.load(replaced).translate("Ja.") is not None  # still whole: fields are with their latent model
     assert run_again(work, OTHER_RATE, replace=True)
     assert not (work / "replaced").exists()
     after = identities(work)
-    assert [part for part in PARTS if after[part] != before[part]] == ["latent", "score", "energy"]
+    assert [artefact for artefact in ARTEFACTS if after[artefact] != before[artefact]] == ["latent", "score", "energy"]
     assert read_format(work / "score").latent == read_format(work / "latent").fingerprint
     capfd.readouterr()
     assert run_again(work, OTHER_RATE, replace=True)
-    assert capfd.readouterr().err.count("nothing changed") == len(PARTS)
+    assert capfd.readouterr().err.count("nothing changed") == len(ARTEFACTS)
 
 
-def test_who_thinks_better_of_it_gets_the_old_run_back(
+def test_the_old_settings_restore_the_old_run(
     work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = identities(work)
@@ -243,13 +259,13 @@ def test_who_thinks_better_of_it_gets_the_old_run_back(
         assert run_again(work)
     assert identities(work) == before
     assert read_format(work / "teacher") == teacher
-    assert capfd.readouterr().err.count("taken back from") == len(PARTS)
+    assert capfd.readouterr().err.count("restored from") == len(ARTEFACTS)
     assert not (work / "replaced").exists()
 
 
-def test_a_second_change_of_mind_loses_neither(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_replacements_in_a_row_lose_no_run(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = identities(work)
-    train_stage(load_recipe(work, [OTHER_RATE]), work, "latent", ranks=Ranks(), halt=Halt(), replace=True)
+    train_stage(load_recipe(work, [OTHER_RATE]), work, "latent", ranks=Ranks(), stop=StopRequest(), replace=True)
     second = identities(work)
     with monkeypatch.context() as patch:
         die_at_first_step(patch)
@@ -260,22 +276,22 @@ def test_a_second_change_of_mind_loses_neither(work: Path, monkeypatch: pytest.M
     assert identities(work) == before
 
 
-def test_what_nothing_takes_the_place_of_stays(work: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_artefact_that_is_not_made_again_stays(work: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run_again(work, OTHER_RATE, "energy=null", replace=True)
     assert set(identities(work / "replaced" / "1")) == {"latent", "score", "energy"}
     assert f"{work / 'replaced'}: kept, since not all of it has been made again" in capfd.readouterr().err
     assert Translator.load(work).translate("Ja.") is not None  # no field of another latent model is in its way
 
 
-def test_a_teacher_that_taught_nothing_goes_alone(work: Path) -> None:
-    assert Finished(work, replace=True, distilled=False)._losing("teacher") == ["teacher"]
-    assert Finished(work, replace=True, distilled=True)._losing("teacher") == list(reversed(PARTS[1:]))
+def test_without_distillation_nothing_depends_on_the_teacher(work: Path) -> None:
+    assert WorkFolder(work, replace=True, distilled=False)._invalidated("teacher") == ["teacher"]
+    assert WorkFolder(work, replace=True, distilled=True)._invalidated("teacher") == list(reversed(ARTEFACTS[1:]))
 
 
 def test_killed_between_any_two_moves_nothing_is_lost(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, rename = identities(work), os.rename
     trained = len(list((work / "training").iterdir()))
-    for moves in range(len(PARTS) + trained):
+    for moves in range(len(ARTEFACTS) + trained):
         left = iter(range(moves))
 
         def killed(source: Path, target: Path, left: Iterator[int] = left) -> None:
@@ -287,31 +303,33 @@ def test_killed_between_any_two_moves_nothing_is_lost(work: Path, monkeypatch: p
             patch.setattr("latentmt.replacement.os.rename", killed)
             with pytest.raises(KeyboardInterrupt):
                 prepare_corpus(load_recipe(work, ["data.row_width=65"]), work, work, replace=True)
-        asides = [identities(aside) for aside in work.glob("replaced/*")]
+        asides = [identities(replaced) for replaced in work.glob("replaced/*")]
         kept = [*asides, identities(work)]
-        assert {part: name for some in kept for part, name in some.items()} == before
+        assert {artefact: name for some in kept for artefact, name in some.items()} == before
         left_over = list(identities(work))
-        assert left_over == list(PARTS[: len(left_over)])  # what is left goes together
+        assert left_over == list(ARTEFACTS[: len(left_over)])  # what is left goes together
         with monkeypatch.context() as patch:
             die_at_first_step(patch)
             assert run_again(work)
         assert identities(work) == before
 
 
-def test_a_halt_in_the_last_step_of_all_leaves_nothing_undone(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part in ("score", "energy", "training/score"):
-        shutil.rmtree(work / part)
-    recipe, halt, step = load_recipe(work, ["energy=null"]), Halt(), Stepper.run
+def test_a_stop_requested_in_the_very_last_step_leaves_the_run_finished(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for artefact in ("score", "energy", "training/score"):
+        shutil.rmtree(work / artefact)
+    recipe, stop, step = load_recipe(work, ["energy=null"]), StopRequest(), TrainStep.run
     left = iter(range(recipe.score.train.steps - 1))  # type: ignore[union-attr]
 
     def asked_in_the_last(*arguments: object) -> None:
         if next(left, None) is None:
-            halt.signal = signal.SIGTERM
+            stop.signal = signal.SIGTERM
         step(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Stepper, "run", asked_in_the_last)
-    assert run(recipe, work, work, ranks=Ranks(), halt=halt)
-    assert halt.signal
+    monkeypatch.setattr(TrainStep, "run", asked_in_the_last)
+    assert run(recipe, work, work, ranks=Ranks(), stop=stop)
+    assert stop.signal
 
 
 def test_on_the_command_line(work: Path) -> None:

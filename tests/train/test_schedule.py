@@ -15,7 +15,7 @@ def test_warm_up_is_linear_to_the_peak(schedule: str) -> None:
     assert max(rate(step, schedule) for step in range(1000)) == pytest.approx(0.5)
 
 
-def test_after_it() -> None:
+def test_decay_after_warm_up() -> None:
     assert rate(399, "inverse_sqrt") == pytest.approx(0.25)
     assert rate(550, "linear") == pytest.approx(0.25)
     assert rate(550, "cosine") == pytest.approx(0.25)
@@ -28,7 +28,7 @@ def test_a_short_run_warms_up_for_half_of_it() -> None:
     assert rate(9, "linear", total=10) == pytest.approx(0.1)
 
 
-def test_the_average_forgets_the_beginning() -> None:
+def test_the_ema_decay_is_smaller_at_first() -> None:
     assert ema_decay(0, 0.999) == pytest.approx(0.1)
     assert ema_decay(10**6, 0.999) == 0.999
 

@@ -26,7 +26,7 @@ from latentmt.fields.score import ScoreNetwork
 from latentmt.models.latent import LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.nn.attention import Source
+from latentmt.nn.attention import EncoderOutput
 from latentmt.task import Task
 from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 
@@ -94,7 +94,7 @@ def teacher_by_hand(teacher: Teacher, pair: Pairs, out: ByHand) -> None:
     target = pair.target.ids[0].tolist()
     for place, label in enumerate(target):
         before = [BOS, *target[:place]]  # what comes later does not exist
-        layout = Layout.of_lengths(torch.tensor([len(before)]), len(before))
+        layout = Layout.from_lengths(torch.tensor([len(before)]), len(before))
         x = teacher.embedding(torch.tensor([before]), layout.position)
         logits = teacher.decoder_stack(x, layout.segment, memory)[0, -1] @ teacher.embedding.weight.T
         cost, nll = smoothed(logits, label)
@@ -102,7 +102,7 @@ def teacher_by_hand(teacher: Teacher, pair: Pairs, out: ByHand) -> None:
         out.count(loss=cost, nll=nll, correct=logits.argmax() == label, tokens=1)
 
 
-def test_the_teachers_cost_is_the_next_tokens() -> None:
+def test_the_teacher_cost_is_next_token_cross_entropy() -> None:
     torch.manual_seed(0)
     task = TeacherTask(Teacher(TeacherConfig(**SIZE), VOCABULARY).double(), SMOOTHING)
 
@@ -168,7 +168,7 @@ def test_the_latent_models_cost_is_the_elbo_of_length_and_tokens(latent: LatentM
     assert min(divergences) < 10 < max(divergences)  # the budget decides for some tokens, and for some not
 
 
-def test_the_budget_falls_along_a_run(latent: LatentModel) -> None:
+def test_the_kl_budget_decays_during_a_run(latent: LatentModel) -> None:
     task = LatentTask(latent, SMOOTHING, ElboConfig(budget=2.0, budget_floor=0.5))
     budgets = [task.controls(step, 200)["kl_budget"] for step in (0, 99, 100, 150, 200)]
     assert budgets == pytest.approx([2.0, 2.0, 2.0, 1.25, 0.5])
@@ -177,7 +177,7 @@ def test_the_budget_falls_along_a_run(latent: LatentModel) -> None:
 # A field: ‖g‖² − 2 g·d, where d is how far k steps of delta inference go.
 
 
-def direction(net: ScoreNetwork | EnergyNetwork, z: Tensor, source: Source, layout: Layout) -> Tensor:
+def direction(net: ScoreNetwork | EnergyNetwork, z: Tensor, source: EncoderOutput, layout: Layout) -> Tensor:
     """g at z: what the score network says, or the energy's steepest descent."""
     memory = net.stack.project_kv(source)
     if isinstance(net, ScoreNetwork):
@@ -189,7 +189,7 @@ def direction(net: ScoreNetwork | EnergyNetwork, z: Tensor, source: Source, layo
 
 
 @torch.no_grad()
-def displacement(model: LatentModel, z: Tensor, source: Source, layout: Layout, steps: int) -> Tensor:
+def displacement(model: LatentModel, z: Tensor, source: EncoderOutput, layout: Layout, steps: int) -> Tensor:
     """ŷ = argmax p(y|z,x), then the mean of q(z|ŷ,x), again and again; and from z to there."""
     end = z
     for _ in range(steps):
@@ -223,9 +223,8 @@ def field_task(latent: LatentModel, kind: str, steps: int = 3) -> DisplacementTa
     torch.manual_seed(1)
     net = field_network(FieldConfig(**SIZE, kind=kind), LATENT).double()  # type: ignore[arg-type]
     nn.init.normal_(net.head.weight, std=0.3)  # the score's starts at zero, which would prove nothing
-    return DisplacementTask(
-        learned_field(kind), net, latent.eval().requires_grad_(False), DisplacementConfig(delta_steps=steps, noise=0.8)
-    )
+    displacement = DisplacementConfig(delta_steps=steps, noise=0.8)
+    return DisplacementTask(learned_field(kind), net, latent.eval().requires_grad_(False), displacement)
 
 
 @pytest.mark.parametrize("own_step", [0.0, 0.6, 1.0])

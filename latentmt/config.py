@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -166,6 +167,11 @@ def _parse(text: str, where: str) -> Any:
         raise UserError(f"{where}: not YAML ({' '.join(str(error).split())})") from None
 
 
+@functools.cache
+def _field_types(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def _rename(
     value: Any,
     kind: Any,
@@ -176,10 +182,10 @@ def _rename(
 
     `names` is called with a section's values, its aliases and its name followed by a dot.
     """
-    if isinstance(value, Mapping) and dataclasses.is_dataclass(kind):
-        hints, new = get_type_hints(kind), names(value, getattr(kind, "aliases", {}), section)
+    if isinstance(value, Mapping) and isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        types, new = _field_types(kind), names(value, getattr(kind, "aliases", {}), section)
         return {
-            new.get(key, key): _rename(below, hints.get(new.get(key, key), hints.get(key)), names, f"{key}.")
+            new.get(key, key): _rename(below, types.get(new.get(key, key), types.get(key)), names, f"{key}.")
             for key, below in value.items()
         }
     if isinstance(value, Mapping) and get_origin(kind) is dict:

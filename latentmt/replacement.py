@@ -212,10 +212,10 @@ def read_record(folder: Path) -> Record | None:
 
 
 def _present_names(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Settings under the present names of their keys. A field's are stored under the field's name alone."""
+    """Settings under the present names of their keys. Version 0.1 had fields at the top."""
     fields = {name: settings[name] for name in learned_fields() if name in settings}
-    renamed = current_names({"fields": fields}, Recipe, str(folder))["fields"]
-    return current_names(settings, Recipe, str(folder)) | renamed
+    others = {name: value for name, value in settings.items() if name not in fields}
+    return current_names(others | ({"fields": fields} if fields else {}), Recipe, str(folder))
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

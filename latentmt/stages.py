@@ -64,7 +64,8 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """All that decides the result, by the recipe's names."""
         others = {key: value for key, value in self.identity.items() if key != "stage"}
-        return {self.stage: self.identity["stage"] | {"train": identity_settings(self.train)}, **others}
+        own = {self.stage: self.identity["stage"] | {"train": identity_settings(self.train)}}
+        return others | (own if self.stage in ("teacher", "latent") else {"fields": own})
 
 
 def make_plan(recipe: Recipe, work: Path, stage: str, ranks: Ranks) -> Plan:

@@ -25,13 +25,14 @@ teacher:
      validate_every: 160, save_every: 80}
 distill: {beam: {beam: 2, max_ratio: 1, max_extra: 12}}
 latent: {model: *size, train: *train, elbo: {budget: 0.5, budget_floor: 0.1}}
-score:
-  model: {kind: score, preset: tiny, d_model: 64, d_filter: 128, dropout: 0}
-  train: &short
-    {steps: 80, batch_rows: 8, learning_rate: 4e-3, warmup: 10, schedule: linear, ema_decay: 0.9, report_every: 40}
-energy:
-  model: {kind: energy, preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}
-  train: {<<: *short, learning_rate: 1e-2}
+fields:
+  score:
+    model: {preset: tiny, d_model: 64, d_filter: 128, dropout: 0}
+    train: &short
+      {steps: 80, batch_rows: 8, learning_rate: 4e-3, warmup: 10, schedule: linear, ema_decay: 0.9, report_every: 40}
+  energy:
+    model: {preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}
+    train: {<<: *short, learning_rate: 1e-2}
 """
 
 

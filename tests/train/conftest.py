@@ -22,12 +22,13 @@ distill: {beam: {beam: 2, max_ratio: 0, max_extra: 12}}
 latent:
   model: {preset: tiny, d_model: 32, d_filter: 32, layers: 1, encoder_layers: 1, heads: 2, latent_dim: 4}
   train: *train
-score:
-  model: {kind: score, preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}
-  train: *train
-energy:
-  model: {kind: energy, preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}
-  train: *train
+fields:
+  score:
+    model: {preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}
+    train: *train
+  energy:
+    model: {preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}
+    train: *train
 """
 
 

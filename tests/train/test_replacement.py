@@ -62,8 +62,8 @@ def die_at_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("teacher.train.learning_rate=1e-3", "teacher", "teacher.train.learning_rate 0.002 → 0.001"),
         ("latent.elbo.budget=0.125", "latent", "latent.elbo.budget 0.25 → 0.125"),
-        ("score.model.d_filter=48", "score", "score.model.d_filter 32 → 48"),
-        ("energy.train.seed=7", "energy", "energy.train.seed 1 → 7"),
+        ("fields.score.model.d_filter=48", "score", "fields.score.model.d_filter 32 → 48"),
+        ("fields.energy.train.seed=7", "energy", "fields.energy.train.seed 1 → 7"),
         ("data.clean.max_ratio=2", "corpus", "data.clean.max_ratio "),
         ("distill.beam.beam=3", "distilled", "distill.beam.beam 2 → 3"),
         ("distill=null", "latent", "corpus "),
@@ -112,7 +112,7 @@ def test_bundles_without_settings_are_refused_without_naming_differences(work: P
     path.write_text(json.dumps(tree))
     assert run_again(work)  # the same settings are still the same
     with pytest.raises(UserError, match="with other settings: it does not say which; name another"):
-        run_again(work, "score.train.seed=2")
+        run_again(work, "fields.score.train.seed=2")
     path.write_text(json.dumps(tree | {"format": 0}))
     with pytest.raises(UserError, match="it does not say which"):  # of a version that cannot be read any more
         run_again(work)
@@ -125,8 +125,8 @@ def test_settings_of_version_0_1_are_compared_under_present_names(work: Path) ->
         assert f'"{new}"' in text
         path.write_text(text.replace(f'"{new}"', f'"{old}"'))
     assert run_again(work)
-    with pytest.raises(UserError, match=r"other settings: score\.train\.learning_rate 0\.002 → 0\.001; "):
-        run_again(work, "score.train.rate=1e-3")
+    with pytest.raises(UserError, match=r"other settings: fields\.score\.train\.learning_rate 0\.002 → 0\.001; "):
+        run_again(work, "fields.score.train.rate=1e-3")
     with pytest.raises(UserError, match=r"learnt from it\): data\.tokenizer\.vocab_size 600 → 601; "):
         run_again(work, "data.tokenizer.vocabulary=601")
 
@@ -277,7 +277,7 @@ def test_two_replacements_in_a_row_lose_no_run(work: Path, monkeypatch: pytest.M
 
 
 def test_an_artefact_that_is_not_made_again_stays(work: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run_again(work, OTHER_RATE, "energy=null", replace=True)
+    assert run_again(work, OTHER_RATE, "fields.energy=null", replace=True)
     assert set(identities(work / "replaced" / "1")) == {"latent", "score", "energy"}
     assert f"{work / 'replaced'}: kept, since not all of it has been made again" in capfd.readouterr().err
     assert Translator.load(work).translate("Ja.") is not None  # no field of another latent model is in its way
@@ -319,8 +319,8 @@ def test_a_stop_requested_in_the_very_last_step_leaves_the_run_finished(
 ) -> None:
     for artefact in ("score", "energy", "training/score"):
         shutil.rmtree(work / artefact)
-    recipe, stop, step = load_recipe(work, ["energy=null"]), StopRequest(), TrainStep.run
-    left = iter(range(recipe.score.train.steps - 1))  # type: ignore[union-attr]
+    recipe, stop, step = load_recipe(work, ["fields.energy=null"]), StopRequest(), TrainStep.run
+    left = iter(range(recipe.fields["score"].train.steps - 1))  # type: ignore[union-attr]
 
     def asked_in_the_last(*arguments: object) -> None:
         if next(left, None) is None:
@@ -338,11 +338,14 @@ def test_on_the_command_line(work: Path) -> None:
         return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
     before = read_manifest(work / "corpus")
-    refused = latentmt("--set", "score.train.warmup=3")
+    refused = latentmt("--set", "fields.score.train.warmup=3")
     assert refused.returncode == 1
-    assert f"error: {work / 'score'}: is finished, with other settings: score.train.warmup 4 → 3; " in refused.stderr
+    assert (
+        f"error: {work / 'score'}: is finished, with other settings: fields.score.train.warmup 4 → 3; "
+        in refused.stderr
+    )
     assert "Traceback" not in refused.stderr
-    replaced = latentmt("--set", "score.train.warmup=3", "--replace")
+    replaced = latentmt("--set", "fields.score.train.warmup=3", "--replace")
     assert replaced.returncode == 0, replaced.stderr
     assert f"{work}/replaced/1: score put aside until all is made again" in replaced.stderr
     assert read_format(work / "score").settings["score"]["train"]["warmup"] == 3

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, cast, overload
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from latentmt.bundle import Bundle, kinds_in, load_bundle
 from latentmt.config import load as load_config
@@ -31,13 +33,13 @@ from latentmt.infer.refine import ADAPTIVE_STEPS
 from latentmt.infer.results import Candidate, ranked
 from latentmt.infer.search import Networks
 from latentmt.infer.sentences import split_line
-from latentmt.infer.trace import SentenceTrace, trace_sentence
+from latentmt.infer.trace import SentenceTrace, field_around, trace_sentence
 from latentmt.infer.verbatim import Sentence, Verbatim
 from latentmt.installed import find_model
 from latentmt.models.fields import EnergyNet, ScoreNet
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
-from latentmt.options import METHODS, WAY, DecodingOptions, Method, check_names, default_method
+from latentmt.options import METHODS, RERANKS, WAY, DecodingOptions, Method, Rerank, check_names, default_method
 
 MOST_THREADS = 1024
 _CORES = torch.get_num_threads()  # as torch found them, before it is told to use fewer
@@ -163,6 +165,16 @@ class Translator:
         having = {"prior": self.latent, "delta": self.latent, "teacher": self.teacher} | self.fields
         return [method for method in METHODS if having.get(method) is not None]
 
+    @property
+    def rerankers(self) -> list[Rerank]:
+        """The rerankers this translator has, the preferred one first after `none`."""
+        return [name for name in RERANKS if name != "teacher" or self.teacher is not None]
+
+    @property
+    def latent_dim(self) -> int | None:
+        """The dimensions of a token's latent, if there is a latent model."""
+        return self.latent.latent_dim if self.latent else None
+
     def options(self, **choices: Any) -> DecodingOptions:
         """Choices that this translator can follow.
 
@@ -263,6 +275,12 @@ class Translator:
             check_cancelled()
             traces.append(trace_sentence(self.engine, ids, options))
         return traces
+
+    def field_around(
+        self, trace: SentenceTrace, options: DecodingOptions, token: int, points: Float[Tensor, "n D"]
+    ) -> Float[Tensor, "n D"]:
+        """The field at these latents of one token, the other tokens being at their final positions."""
+        return field_around(self.engine, trace, options, token, points)
 
     def sentences(self, text: str) -> list[list[int]]:
         """The ids of a text's sentences, as they are."""

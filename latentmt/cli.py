@@ -588,24 +588,25 @@ def serve(
 ) -> None:
     """Serve translations over HTTP, in LibreTranslate's format, and a page that shows them being refined."""
     try:
-        from latentmt.serve.server import Serving
+        from latentmt.serve.server import ServerConfig
         from latentmt.serve.server import serve as serve_model
     except ModuleNotFoundError as error:
         raise UserError(f"serving needs {error.name}: pip install 'latentmt[serve]'") from None
-    from latentmt.serve.keys import Keys
-    from latentmt.serve.limits import Limits
+    from latentmt.serve.admission import Limits, read_api_keys
     from latentmt.train.ranks import pick_device
 
     serve_model(
-        Serving(
+        ServerConfig(
             model=model,
             host=host,
             port=port,
             devices=[pick_device(one) for one in device] if device else [pick_device(None)],
             workers=workers,
             threads=threads,
-            limits=Limits(characters=max_characters, sentences=max_sentences, waiting=max_waiting, seconds=timeout),
-            keys=Keys.read(api_keys) if api_keys else None,
+            limits=Limits(
+                max_characters=max_characters, max_sentences=max_sentences, max_waiting=max_waiting, timeout=timeout
+            ),
+            api_keys=read_api_keys(api_keys) if api_keys else None,
             cors=cors or (),
             verbose=verbose,
         )

@@ -171,7 +171,7 @@ def test_what_needs_no_translation_comes_back_as_it_was(deen: Translator) -> Non
 
 def translated_html(translator: Translator, source: str) -> str:
     document = Document(source)
-    return document.written(translator.aligned(document.texts, translator.options()))
+    return document.render(translator.aligned(document.texts, translator.options()))
 
 
 @pytest.mark.parametrize(

@@ -196,4 +196,4 @@ class Service:
 def _write(documents: Sequence[Document], aligned: Sequence[Aligned]) -> list[list[str]]:
     """Documents with their translations."""
     remaining = iter(aligned)
-    return [[document.written(list(itertools.islice(remaining, len(document.texts))))] for document in documents]
+    return [[document.render(list(itertools.islice(remaining, len(document.texts))))] for document in documents]

@@ -84,7 +84,9 @@ def test_typing_translates_and_the_slider_shows_more_steps(page: Browser, transl
 
 
 def test_methods_and_candidates(page: Browser, translator: Translator) -> None:
-    assert page.run("[...document.querySelectorAll('#methods input')].map((input) => input.value)") == translator.methods
+    assert (
+        page.run("[...document.querySelectorAll('#methods input')].map((input) => input.value)") == translator.methods
+    )
     write(page, TEXT)
     page.wait(f"{FRESH} && {TRANSLATION} === {translator.translate(TEXT, steps=2)!r}")
     page.run("document.querySelector('#methods input[value=delta]').click()")

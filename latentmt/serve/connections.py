@@ -2,17 +2,17 @@
 
 A client has a limited time to send the head of a request, and to read a response that is too long for the socket's
 buffers. Connections beyond a maximum are closed. A request that is not HTTP is answered in JSON. uvicorn has no
-settings for these. The layer uses uvicorn's protocol as an `asyncio.Protocol` and an ASGI server, nothing else of it.
+settings for these. uvicorn's protocol is used only as an `asyncio.Protocol` that calls an ASGI application.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -69,7 +69,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, connections: Connections, http: asyncio.Protocol) -> None:
         self._connections, self._http = connections, http
         self._requests = 0
-        self._head_timer, self._write_timer = _Timer(), _Timer()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -78,11 +78,11 @@ class _Connection(asyncio.Protocol):
             return
         self._connections.open.add(self)
         self._http.connection_made(cast(asyncio.Transport, _JSONTransport(self._transport)))
-        self._start(self._head_timer)
+        self._start_timer("head")
 
     def data_received(self, data: bytes) -> None:
-        if not self._requests and not self._head_timer.running:
-            self._start(self._head_timer)
+        if not self._requests and "head" not in self._timers:
+            self._start_timer("head")
         token = _current.set(self)
         try:
             self._http.data_received(data)
@@ -95,8 +95,8 @@ class _Connection(asyncio.Protocol):
         return self._http.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_timer.cancel()
-        self._write_timer.cancel()
+        self._cancel_timer("head")
+        self._cancel_timer("write")
         if self in self._connections.open:
             self._connections.open.remove(self)
             self._http.connection_lost(exc)
@@ -104,43 +104,30 @@ class _Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The buffers are full: the client has a limited time to read."""
         self._http.pause_writing()
-        self._start(self._write_timer)
+        self._start_timer("write")
 
     def resume_writing(self) -> None:
         self._http.resume_writing()
-        self._write_timer.cancel()
+        self._cancel_timer("write")
 
     @contextmanager
     def request(self) -> Iterator[None]:
         """While the application handles a request, it is in charge of timeouts."""
         self._requests += 1
-        self._head_timer.cancel()
+        self._cancel_timer("head")
         try:
             yield
         finally:
             self._requests -= 1
 
-    def _start(self, timer: _Timer) -> None:
-        timer.start(self._connections.timeout, self._transport.abort)
+    def _start_timer(self, name: Literal["head", "write"]) -> None:
+        """Abort the connection after the timeout."""
+        loop = asyncio.get_running_loop()
+        self._timers[name] = loop.call_later(self._connections.timeout, self._transport.abort)
 
-
-class _Timer:
-    """Calls a function after some seconds, unless it is cancelled."""
-
-    def __init__(self) -> None:
-        self._handle: asyncio.TimerHandle | None = None
-
-    @property
-    def running(self) -> bool:
-        return self._handle is not None
-
-    def start(self, seconds: float, function: Callable[[], None]) -> None:
-        self._handle = asyncio.get_running_loop().call_later(seconds, function)
-
-    def cancel(self) -> None:
-        if self._handle:
-            self._handle.cancel()
-            self._handle = None
+    def _cancel_timer(self, name: Literal["head", "write"]) -> None:
+        if timer := self._timers.pop(name, None):
+            timer.cancel()
 
 
 _BODY = json.dumps({"error": "this is no HTTP request"}).encode()

@@ -139,9 +139,9 @@ def _uvicorn_config(config: ServerConfig, service: Service, connections: Connect
 def _max_connections() -> int:
     """As many as there are file descriptors for."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (
-        _MAX_CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(_MAX_CONNECTIONS, files - _RESERVED_FILES))
-    )
+    if files == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    return max(1, min(_MAX_CONNECTIONS, files - _RESERVED_FILES))
 
 
 def redact(record: logging.LogRecord) -> bool:

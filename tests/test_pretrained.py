@@ -107,7 +107,8 @@ def test_something_is_said_if_any_candidate_says_something(deen: Translator) -> 
 def test_half_a_character_is_not_shown(deen: Translator) -> None:
     options = deen.options(method="score", lengths=5, rerank="elbo", verbatim=False)
     texts = ["Gyöngyösi sprach mit Herrn Łukaszenko", "Guten Morgen 🌞 und gute Nacht 🌙", "Danke 👍🏽"]
-    found = [text for some in deen.alternatives(texts, options, 5) for text in some]
+    done = deen.translations(texts, options, alternatives=4)
+    found = [text for one in done for text in (one.text, *one.alternatives)]
     assert "Gyöngyösi to Mr Łukaszenko" in found  # it used to be "Ł\ufffdukaszenko"
     assert not any("\ufffd" in text for text in found)
 
@@ -171,7 +172,7 @@ def test_what_needs_no_translation_comes_back_as_it_was(deen: Translator) -> Non
 
 def translated_html(translator: Translator, source: str) -> str:
     document = Document(source)
-    return document.written(translator.aligned(document.texts, translator.options()))
+    return document.render(translator.translations(document.texts, details=True))
 
 
 @pytest.mark.parametrize(
@@ -206,6 +207,7 @@ def test_numbers_keep_their_digits_and_are_written_as_in_english(deen: Translato
 
 def test_alternatives_begin_with_the_translation(deen: Translator) -> None:
     text = "Sie schulden mir {n} und 4.711,08 Euro, sagte www.a.de."
-    found = deen.alternatives([text], deen.options(), 2)[0]
+    (one,) = deen.translations([text], alternatives=1)
+    found = [one.text, *one.alternatives]
     assert found[0] == deen.translate(text)
     assert all("{n}" in one and "www.a.de" in one and "4,711.08" in one for one in found)

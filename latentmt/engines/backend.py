@@ -45,6 +45,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether it runs on a GPU, where one batch at a time is best."""
+        ...
+
+    @property
     def info(self) -> dict[str, Any]:
         """What results depend on beside the options: device, precision, versions, batch size."""
         ...

@@ -99,6 +99,10 @@ class TorchEngine:
         return self.networks.latent.latent_dim if self.networks.latent else None
 
     @property
+    def on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
     def info(self) -> dict[str, Any]:
         return {
             "device": device_name(self.device),

@@ -1,15 +1,16 @@
-"""What languages are called, and which one a text is in."""
+"""The names of languages, and language detection."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 
-_READ = 2000
-"""Characters of a text that are looked at."""
-_LEAST = 1.0
-"""Per cent under which a language is not worth mentioning."""
+from latentmt.serve.schemas import DetectedLanguage
+
+_MAX_CHARACTERS = 2000
+"""Characters of a text that are read."""
+_MIN_CONFIDENCE = 1.0
+"""Per cent below which a language is left out."""
 
 
 def _names(text: str) -> dict[str, str]:
@@ -32,36 +33,31 @@ NAMES = _names(
 )
 
 
-@dataclass(frozen=True)
-class Guess:
-    """A language that a text may be in."""
-
-    language: str
-    confidence: float
-    """From 0 to 100."""
-
-
-def name(code: str) -> str:
-    """A language's English name; the code itself where there is none."""
+def language_name(code: str) -> str:
+    """A language's English name, or the code if it is unknown."""
     return NAMES.get(code, code)
 
 
-def detect(text: str, among: Collection[str] | None = None) -> list[Guess]:
-    """The languages a text may be in, likeliest first, at least one; all that are known, or some of them.
+def detect(text: str, among: Collection[str] | None = None) -> list[DetectedLanguage]:
+    """The languages a text may be in, likeliest first, at least one. `among` restricts the choice.
 
-    Some that py3langid does not know are equally likely; so they are where there is nothing to read.
+    Languages of `among` that py3langid does not know are equally likely. So are all if the text has no letters.
     """
     import py3langid
 
-    ranked: list[tuple[str, float]] = py3langid.rank(text[:_READ])
+    text = text[:_MAX_CHARACTERS]
+    ranked: list[tuple[str, float]] = py3langid.rank(text)
     scores = {language: float(score) for language, score in ranked}
     if among is not None:
         worst = min(scores.values())
         scores = {language: scores.get(language, worst) for language in among}
-    if not any(character.isalpha() for character in text[:_READ]):
+    if not any(character.isalpha() for character in text):
         scores = dict.fromkeys(scores, 0.0)
     best = max(scores.values())
     total = sum(math.exp(score - best) for score in scores.values())
-    guesses = [Guess(code, round(100 * math.exp(score - best) / total, 1)) for code, score in scores.items()]
+    guesses = [
+        DetectedLanguage(language=code, confidence=round(100 * math.exp(score - best) / total, 1))
+        for code, score in scores.items()
+    ]
     guesses.sort(key=lambda guess: -guess.confidence)
-    return [guess for guess in guesses if guess.confidence >= _LEAST] or guesses[:1]
+    return [guess for guess in guesses if guess.confidence >= _MIN_CONFIDENCE] or guesses[:1]

@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus to read. Texts, addresses and keys are not among it."""
+"""Counters for Prometheus. They contain no texts, addresses or keys."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ class Metrics:
     """The counters of one server."""
 
     def __init__(self) -> None:
-        self._registry = one = CollectorRegistry()
+        self._registry = registry = CollectorRegistry()
         self.requests = Counter(
-            "latentmt_requests", "Requests answered, by endpoint and status.", ["endpoint", "status"], registry=one
+            "latentmt_requests", "Requests answered, by endpoint and status.", ["endpoint", "status"], registry=registry
         )
         self.seconds = Histogram(
-            "latentmt_request_seconds", "How long requests took.", ["endpoint"], registry=one, buckets=_SECONDS
+            "latentmt_request_seconds", "How long requests took.", ["endpoint"], registry=registry, buckets=_SECONDS
         )
-        self.characters = Counter("latentmt_characters", "Characters accepted for translation.", registry=one)
-        self.waiting = Gauge("latentmt_requests_waiting", "Requests that wait for a translator.", registry=one)
-        self.waited = Histogram("latentmt_waited_seconds", "How long they waited.", registry=one, buckets=_SECONDS)
+        self.characters = Counter("latentmt_characters", "Characters accepted for translation.", registry=registry)
+        self.waiting = Gauge("latentmt_requests_waiting", "Requests that wait for a translator.", registry=registry)
+        self.waited = Histogram("latentmt_waited_seconds", "How long they waited.", registry=registry, buckets=_SECONDS)
         self.batch = Histogram(
             "latentmt_batch_texts",
             "Texts translated together.",
-            registry=one,
+            registry=registry,
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
         )
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """All counters in Prometheus' text format."""
         return generate_latest(self._registry)

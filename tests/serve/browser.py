@@ -1,4 +1,4 @@
-"""Headless Chromium, driven over its own debugging protocol through two pipes: no driver, no library."""
+"""Headless Chromium, driven by its debugging protocol over two pipes, without a driver or a library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers are tried on an untrained model, with heads so large that every sentence and method has its own text."""
+"""An untrained model whose heads are so large that every sentence and method gives another text; and servers of it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def translator(model: Path) -> Translator:
 
 @pytest.fixture(scope="session")
 def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
-    """Starts a server with options of the command."""
+    """Starts a server with options of the command line."""
 
     @contextlib.contextmanager
     def started(*options: object) -> Iterator[Running]:
@@ -64,10 +64,10 @@ def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
         with log.open("w") as file:
             process = subprocess.Popen(list(map(str, command)), stderr=file, stdout=file, text=True)
         try:
-            while not (found := re.search(r"http://\S+", log.read_text())):
+            while not (match := re.search(r"http://\S+", log.read_text())):
                 assert process.poll() is None, log.read_text()
                 time.sleep(0.02)
-            yield Running(found[0], process, log)
+            yield Running(match[0], process, log)
         finally:
             process.terminate()
             process.wait(60)
@@ -77,6 +77,6 @@ def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
 
 @pytest.fixture(scope="session")
 def running(start: Start) -> Iterator[Running]:
-    """A server that many tests may ask."""
+    """A server that tests share."""
     with start() as server:
         yield server

@@ -1,4 +1,4 @@
-"""A server in a process of its own, and how to start one."""
+"""A running server process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Running:
-    """A server in a process of its own."""
+    """A server in its own process."""
 
     address: str
     process: subprocess.Popen[str]
@@ -24,7 +24,7 @@ class Running:
 
     @property
     def memory(self) -> int:
-        """Bytes that it has in memory."""
+        """Resident bytes."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 

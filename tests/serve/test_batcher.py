@@ -1,4 +1,4 @@
-"""Requests that wait are done together, in their turn, and nobody waits for nothing."""
+"""Requests that wait are translated together, in order, and cancelled ones are not translated."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import pytest
 
 from latentmt.engines.backend import CheckCancelled
 from latentmt.options import DecodingOptions
-from latentmt.serve.batcher import WINDOW, Batcher, BusyError, Do
-from latentmt.serve.limits import Limits, work
+from latentmt.serve.admission import Admission, Limits, RefusedError, estimate_tokens
+from latentmt.serve.batcher import WINDOW, Batcher, Task
 from latentmt.serve.metrics import Metrics
-from latentmt.serve.service import Alternatives, align, translate
-from latentmt.serve.tracing import Tracing
+from latentmt.serve.service import AlternativesTask, align_task, translate_task
+from latentmt.serve.tracing import TraceTask
 from latentmt.translator import Translator
 
-HOW, OTHER = DecodingOptions(), DecodingOptions(steps=2)
+OPTIONS, MORE_STEPS = DecodingOptions(), DecodingOptions(steps=2)
 
 
 class Slow:
-    """Repeats texts in capitals, when it is let; and knows what was done together."""
+    """A task that returns texts in capitals once it is released, and records its batches."""
 
     def __init__(self) -> None:
-        self.let = threading.Event()
+        self.released = threading.Event()
         self.batches: list[list[str]] = []
-        self.ended: list[list[str]] = []
+        self.finished: list[list[str]] = []
 
     def __call__(
         self, _: Translator, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled
     ) -> list[str]:
         self.batches.append(list(texts))
-        assert self.let.wait(10)
+        assert self.released.wait(10)
         check_cancelled()
-        self.ended.append(list(texts))
+        self.finished.append(list(texts))
         if "bad" in texts:
             raise ValueError("bad")
         return [text.upper() for text in texts]
@@ -51,8 +51,12 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 20))
 
 
-def make(translator: Translator, count: int = 1, **limits: int) -> Batcher:
-    return Batcher([translator] * count, Limits(**limits), Metrics())
+def make(translator: Translator, count: int = 1, admission: Admission | None = None) -> Batcher:
+    return Batcher([translator] * count, admission or Admission(Limits()), Metrics())
+
+
+async def submit(batcher: Batcher, task: Task, texts: Sequence[str], options: DecodingOptions = OPTIONS) -> Any:
+    return await batcher.run(task, texts, options, estimate_tokens(texts, options))
 
 
 async def until(condition: Any) -> None:
@@ -60,13 +64,13 @@ async def until(condition: Any) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_a_lone_request_is_started_at_once(translator: Translator, slow: Slow) -> None:
+def test_a_lone_request_starts_at_once(translator: Translator, slow: Slow) -> None:
     async def test() -> None:
         batcher, took = make(translator), []
-        slow.let.set()
+        slow.released.set()
         for _ in range(20):
             start = time.perf_counter()
-            assert await batcher.run(slow, ["a", "b"], HOW) == ["A", "B"]
+            assert await submit(batcher, slow, ["a", "b"]) == ["A", "B"]
             took.append(time.perf_counter() - start)
         assert sorted(took)[10] < WINDOW
         batcher.close()
@@ -74,17 +78,17 @@ def test_a_lone_request_is_started_at_once(translator: Translator, slow: Slow) -
     run(test())
 
 
-def test_what_waits_is_done_together_if_it_asks_for_the_same(translator: Translator, slow: Slow) -> None:
+def test_waiting_requests_with_equal_options_share_a_batch(translator: Translator, slow: Slow) -> None:
     async def test() -> None:
         batcher = make(translator)
-        first = asyncio.create_task(batcher.run(slow, ["a"], HOW))
+        first = asyncio.create_task(submit(batcher, slow, ["a"]))
         await until(lambda: slow.batches)
         others = [
-            asyncio.create_task(batcher.run(slow, [text, text * 2], options))
-            for text, options in (("b", HOW), ("c", OTHER), ("d", HOW))
+            asyncio.create_task(submit(batcher, slow, [text, text * 2], options))
+            for text, options in (("b", OPTIONS), ("c", MORE_STEPS), ("d", OPTIONS))
         ]
         await asyncio.sleep(0.02)
-        slow.let.set()
+        slow.released.set()
         assert await first == ["A"]
         assert await asyncio.gather(*others) == [["B", "BB"], ["C", "CC"], ["D", "DD"]]
         assert slow.batches == [["a"], ["b", "bb", "d", "dd"], ["c", "cc"]]
@@ -93,7 +97,7 @@ def test_what_waits_is_done_together_if_it_asks_for_the_same(translator: Transla
     run(test())
 
 
-def test_two_clients_share_batches_instead_of_taking_turns(translator: Translator, slow: Slow) -> None:
+def test_two_clients_share_batches_instead_of_alternating(translator: Translator, slow: Slow) -> None:
     async def test() -> None:
         batcher = make(translator)
 
@@ -104,103 +108,105 @@ def test_two_clients_share_batches_instead_of_taking_turns(translator: Translato
 
         async def client(name: str) -> None:
             for _ in range(10):
-                await batcher.run(busy, [name], HOW)
+                await submit(batcher, busy, [name])
 
         await asyncio.gather(client("a"), client("b"))
-        assert len(slow.batches) <= 14  # 20, if they took turns
+        assert len(slow.batches) <= 14  # 20, if they alternated
         batcher.close()
 
     run(test())
 
 
-def test_the_budget_bounds_a_batch_but_never_splits_a_request(translator: Translator, slow: Slow) -> None:
+def test_batch_tokens_bound_a_batch_but_never_split_a_request(translator: Translator, slow: Slow) -> None:
     async def test() -> None:
-        batcher = make(translator, batch=10)
+        batcher = make(translator, admission=Admission(Limits(batch_tokens=10)))
         tasks = [
-            asyncio.create_task(batcher.run(slow, texts, HOW)) for texts in (["a"], ["b"] * 20, ["c"] * 4, ["d"] * 4)
+            asyncio.create_task(submit(batcher, slow, texts)) for texts in (["a"], ["b"] * 20, ["c"] * 4, ["d"] * 4)
         ]
         await until(lambda: slow.batches)
-        slow.let.set()
-        assert [len(found) for found in await asyncio.gather(*tasks)] == [1, 20, 4, 4]
+        slow.released.set()
+        assert [len(results) for results in await asyncio.gather(*tasks)] == [1, 20, 4, 4]
         assert [len(batch) for batch in slow.batches] == [1, 20, 8]
         batcher.close()
 
     run(test())
 
 
-def test_more_than_may_wait_is_refused(translator: Translator, slow: Slow) -> None:
+def test_a_full_queue_refuses_requests(translator: Translator, slow: Slow) -> None:
     async def test() -> None:
-        batcher = make(translator, waiting=2, work=work(["x"] * 10, HOW))
-        tasks = [asyncio.create_task(batcher.run(slow, ["a"], HOW))]
+        admission = Admission(Limits(max_waiting=2, max_waiting_tokens=estimate_tokens(["x"] * 10, OPTIONS)))
+        batcher = make(translator, admission=admission)
+        tasks = [asyncio.create_task(submit(batcher, slow, ["a"]))]
         await until(lambda: slow.batches)
-        tasks += [asyncio.create_task(batcher.run(slow, ["b"], HOW)) for _ in range(2)]
+        tasks += [asyncio.create_task(submit(batcher, slow, ["b"])) for _ in range(2)]
         await asyncio.sleep(0)
-        assert batcher.full
-        with pytest.raises(BusyError) as refused:
-            await batcher.run(slow, ["c"], HOW)
-        assert refused.value.seconds >= 1
+        assert admission.queue_full
+        with pytest.raises(RefusedError) as refused:
+            await submit(batcher, slow, ["c"])
+        assert refused.value.status == 429
+        assert int(refused.value.headers["Retry-After"]) >= 1
         tasks.pop().cancel()
         await asyncio.sleep(0.01)
-        assert not batcher.full
-        with pytest.raises(BusyError):  # there is room for another request, but not for so much
-            await batcher.run(slow, ["c"] * 10, HOW)
-        tasks.append(asyncio.create_task(batcher.run(slow, ["d"], HOW)))
-        slow.let.set()
+        assert not admission.queue_full
+        with pytest.raises(RefusedError):  # there is room for another request, but not for so much
+            await submit(batcher, slow, ["c"] * 10)
+        tasks.append(asyncio.create_task(submit(batcher, slow, ["d"])))
+        slow.released.set()
         assert await asyncio.gather(*tasks) == [["A"], ["B"], ["D"]]
         batcher.close()
 
     run(test())
 
 
-def test_who_has_left_is_not_translated(translator: Translator, slow: Slow) -> None:
+def test_cancelled_requests_are_not_translated(translator: Translator, slow: Slow) -> None:
     async def test() -> None:
         batcher = make(translator)
-        first, gone = (asyncio.create_task(batcher.run(slow, [text], HOW)) for text in "ab")
+        first, gone = (asyncio.create_task(submit(batcher, slow, [text])) for text in "ab")
         await until(lambda: slow.batches)
         gone.cancel()
         first.cancel()  # this one is being worked on, but not to its end
         await asyncio.sleep(0.01)
-        slow.let.set()
-        assert await batcher.run(slow, ["c"], HOW) == ["C"]
+        slow.released.set()
+        assert await submit(batcher, slow, ["c"]) == ["C"]
         assert slow.batches == [["a"], ["c"]]
-        assert slow.ended == [["c"]]
+        assert slow.finished == [["c"]]
         batcher.close()
 
     run(test())
 
 
-def test_what_somebody_still_waits_for_is_finished(translator: Translator, slow: Slow) -> None:
+def test_a_batch_with_an_uncancelled_request_is_finished(translator: Translator, slow: Slow) -> None:
     async def test() -> None:
         batcher = make(translator)
-        first = asyncio.create_task(batcher.run(slow, ["a"], HOW))
+        first = asyncio.create_task(submit(batcher, slow, ["a"]))
         await until(lambda: slow.batches)
-        gone, stays = (asyncio.create_task(batcher.run(slow, [text], HOW)) for text in "bc")
-        slow.let.set()
+        gone, stays = (asyncio.create_task(submit(batcher, slow, [text])) for text in "bc")
+        slow.released.set()
         await first
-        slow.let.clear()
+        slow.released.clear()
         await until(lambda: len(slow.batches) == 2)
         gone.cancel()
         await asyncio.sleep(0.01)
-        slow.let.set()
+        slow.released.set()
         assert await stays == ["C"]
-        assert slow.ended == [["a"], ["b", "c"]]
+        assert slow.finished == [["a"], ["b", "c"]]
         batcher.close()
 
     run(test())
 
 
-@pytest.mark.parametrize("do", [translate, align, Alternatives(2), Tracing()])
-def test_work_that_nobody_waits_for_ends_between_batches(translator: Translator, do: Do) -> None:
-    asked = 0
+@pytest.mark.parametrize("task", [translate_task, align_task, AlternativesTask(2), TraceTask()])
+def test_tasks_check_for_cancellation_between_batches(translator: Translator, task: Task) -> None:
+    checks = 0
 
     def check_cancelled() -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 2:
+        nonlocal checks
+        checks += 1
+        if checks == 2:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        do(
+        task(
             translator,
             ["Ein Satz. " * 60],
             DecodingOptions(method="score", lengths=8, samples=8, rerank="decoder"),
@@ -208,44 +214,29 @@ def test_work_that_nobody_waits_for_ends_between_batches(translator: Translator,
         )
 
 
-def test_nobody_pays_for_anothers_failure(translator: Translator, slow: Slow) -> None:
+def test_a_failing_request_does_not_fail_its_batch(translator: Translator, slow: Slow) -> None:
     async def test() -> None:
         batcher = make(translator)
-        first = asyncio.create_task(batcher.run(slow, ["a"], HOW))
+        first = asyncio.create_task(submit(batcher, slow, ["a"]))
         await until(lambda: slow.batches)
-        others = [asyncio.create_task(batcher.run(slow, [text], HOW)) for text in ("b", "bad", "c")]
+        others = [asyncio.create_task(submit(batcher, slow, [text])) for text in ("b", "bad", "c")]
         await asyncio.sleep(0)
-        slow.let.set()
-        found = await asyncio.gather(first, *others, return_exceptions=True)
-        assert found[:2] + found[3:] == [["A"], ["B"], ["C"]]
-        assert isinstance(found[2], ValueError)
+        slow.released.set()
+        results = await asyncio.gather(first, *others, return_exceptions=True)
+        assert results[:2] + results[3:] == [["A"], ["B"], ["C"]]
+        assert isinstance(results[2], ValueError)
         batcher.close()
 
     run(test())
 
 
-def test_several_translators_work_at_the_same_time(translator: Translator, slow: Slow) -> None:
+def test_several_translators_run_batches_at_the_same_time(translator: Translator, slow: Slow) -> None:
     async def test() -> None:
         batcher = make(translator, 2)
-        tasks = [asyncio.create_task(batcher.run(slow, [text], HOW)) for text in "ab"]
+        tasks = [asyncio.create_task(submit(batcher, slow, [text])) for text in "ab"]
         await until(lambda: len(slow.batches) == 2)
-        slow.let.set()
+        slow.released.set()
         assert await asyncio.gather(*tasks) == [["A"], ["B"]]
         batcher.close()
 
     run(test())
-
-
-def test_work_grows_with_what_is_asked_for() -> None:
-    texts = ["a" * 100] * 4
-    assert work(texts, DecodingOptions(method="prior")) < work(texts, HOW) < work(texts, OTHER)
-    assert work(texts, DecodingOptions(lengths=5, samples=5, rerank="decoder")) > 20 * work(
-        texts, DecodingOptions(method="prior")
-    )
-    assert work(texts, DecodingOptions(method="teacher")) > work(texts, HOW)
-    assert work([], HOW) == 0 < work([""], HOW)
-    assert work(texts, HOW, traced=True) > 4 * work(texts, HOW)  # a sentence at a time
-    assert work(["😀" * 100], DecodingOptions(method="prior")) > 300  # a byte, a token
-    assert work(["Schöne Grüße aus Köln, und bis bald!"], HOW) < 1.5 * work(
-        ["Schone Grusse aus Koln, und bis bald"], HOW
-    )

@@ -1,4 +1,4 @@
-"""Everything that OpenAPI says may be asked, and much that it does not: the answer is always one that it describes."""
+"""Requests that OpenAPI allows, and many that it does not: the response is always one that it describes."""
 
 from __future__ import annotations
 
@@ -14,32 +14,38 @@ from hypothesis import strategies as st
 from process import Running
 from pydantic import TypeAdapter
 
-from latentmt.serve import questions
+from latentmt.serve import schemas
 
 FUZZ = settings(
     max_examples=settings().max_examples // 2,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-ANSWERS: dict[str, Any] = {
-    "/translate": questions.Translated,
-    "/trace": questions.Traced,
-    "/detect": list[questions.Detected],
-    "/languages": list[questions.Language],
-    "/model": questions.Model,
+RESPONSES: dict[str, Any] = {
+    "/translate": schemas.TranslateResponse,
+    "/trace": schemas.TraceResponse,
+    "/detect": list[schemas.DetectedLanguage],
+    "/languages": list[schemas.Language],
+    "/model": schemas.ModelResponse,
 }
 
 
 @pytest.fixture(scope="module")
 def client(running: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=running.address, timeout=60) as one:
-        yield one
+    with httpx.Client(base_url=running.address, timeout=60) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
 def api(client: httpx.Client) -> dict[str, Any]:
-    found: dict[str, Any] = client.get("/openapi.json").json()
-    return found
+    """OpenAPI, with the names of methods and rerankers that the model has."""
+    openapi: dict[str, Any] = client.get("/openapi.json").json()
+    model = client.get("/model").json()
+    for schema in ("TranslateRequest", "TraceRequest"):
+        options = openapi["components"]["schemas"][schema]["properties"]
+        for name, values in (("method", model["methods"]), ("rerank", model["reranks"])):
+            options[name] = {"anyOf": [{"enum": values}, *options[name]["anyOf"]]}
+    return openapi
 
 
 anything = st.recursive(
@@ -49,12 +55,12 @@ anything = st.recursive(
 )
 
 
-def following(schema: dict[str, Any], api: dict[str, Any]) -> st.SearchStrategy[Any]:
+def values_of(schema: dict[str, Any], api: dict[str, Any]) -> st.SearchStrategy[Any]:
     """Values that a schema allows."""
     if "$ref" in schema:
-        return following(api["components"]["schemas"][schema["$ref"].rpartition("/")[2]], api)
+        return values_of(api["components"]["schemas"][schema["$ref"].rpartition("/")[2]], api)
     if "anyOf" in schema:
-        return st.one_of([following(one, api) for one in schema["anyOf"]])
+        return st.one_of([values_of(option, api) for option in schema["anyOf"]])
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     match schema.get("type"):
@@ -65,50 +71,52 @@ def following(schema: dict[str, Any], api: dict[str, Any]) -> st.SearchStrategy[
         case "integer":
             return st.integers(schema.get("minimum", -3), schema.get("maximum", 12))
         case "array":
-            return st.lists(following(schema["items"], api), max_size=4)
+            return st.lists(values_of(schema["items"], api), max_size=4)
         case "null":
             return st.none()
         case "object":
-            fields = {name: following(one, api) for name, one in schema["properties"].items()}
+            fields = {name: values_of(field, api) for name, field in schema["properties"].items()}
             needed = {name: fields.pop(name) for name in schema.get("required", ())}
             return st.fixed_dictionaries(needed, optional=fields)
     raise AssertionError(f"no values for {schema}")
 
 
-def described(api: dict[str, Any], path: str, answer: httpx.Response, method: str = "post") -> None:
-    assert str(answer.status_code) in api["paths"][path][method]["responses"], answer.text
-    if answer.status_code == 200:
-        TypeAdapter(ANSWERS[path]).validate_json(answer.content)
+def check_described(api: dict[str, Any], path: str, response: httpx.Response, method: str = "post") -> None:
+    assert str(response.status_code) in api["paths"][path][method]["responses"], response.text
+    if response.status_code == 200:
+        TypeAdapter(RESPONSES[path]).validate_json(response.content)
     else:
-        assert list(answer.json()) == ["error"]
-        assert isinstance(answer.json()["error"], str)
-        assert "\n" not in answer.json()["error"]
+        assert list(response.json()) == ["error"]
+        assert isinstance(response.json()["error"], str)
+        assert "\n" not in response.json()["error"]
 
 
-def question_of(api: dict[str, Any], path: str) -> dict[str, Any]:
+def body_schema(api: dict[str, Any], path: str) -> dict[str, Any]:
     schema: dict[str, Any] = api["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
     return schema
 
 
 @pytest.mark.parametrize("path", ["/translate", "/trace", "/detect"])
-def test_what_openapi_allows(client: httpx.Client, api: dict[str, Any], path: str) -> None:
+def test_requests_that_openapi_allows_get_described_responses(
+    client: httpx.Client, api: dict[str, Any], path: str
+) -> None:
     @FUZZ
     @given(st.data(), st.booleans())
     def fuzz(data: st.DataObject, form: bool) -> None:
-        body = data.draw(following(question_of(api, path), api))
+        body = data.draw(values_of(body_schema(api, path), api))
         if form:
             fields = {name: value for name, value in body.items() if value is not None}
-            answer = client.post(path, data=fields)
+            response = client.post(path, data=fields)
         else:
-            answer = client.post(path, json=body)
-        described(api, path, answer)
+            response = client.post(path, json=body)
+        check_described(api, path, response)
 
     fuzz()
 
 
 @pytest.mark.parametrize("path", ["/translate", "/trace", "/detect"])
-def test_what_it_does_not(client: httpx.Client, api: dict[str, Any], path: str) -> None:
-    names = list(api["components"]["schemas"]["TranslateQuestion"]["properties"])
+def test_other_requests_get_described_responses(client: httpx.Client, api: dict[str, Any], path: str) -> None:
+    names = list(api["components"]["schemas"]["TranslateRequest"]["properties"])
     bodies = st.one_of(
         st.dictionaries(st.sampled_from(names), anything, max_size=5).map(json.dumps).map(str.encode),
         anything.map(json.dumps).map(str.encode),
@@ -132,12 +140,12 @@ def test_what_it_does_not(client: httpx.Client, api: dict[str, Any], path: str) 
     @FUZZ
     @given(bodies, types)
     def fuzz(body: bytes, kind: str) -> None:
-        described(api, path, client.post(path, content=body, headers={"Content-Type": kind}))
+        check_described(api, path, client.post(path, content=body, headers={"Content-Type": kind}))
 
     fuzz()
 
 
-def test_the_rest(client: httpx.Client, api: dict[str, Any]) -> None:
+def test_get_responses_are_described_and_no_path_is_left_out(client: httpx.Client, api: dict[str, Any]) -> None:
     for path in ("/languages", "/model"):
-        described(api, path, client.get(path), "get")
-    assert set(api["paths"]) == {*ANSWERS, "/healthz", "/readyz", "/metrics"}
+        check_described(api, path, client.get(path), "get")
+    assert set(api["paths"]) == {*RESPONSES, "/healthz", "/readyz", "/metrics"}

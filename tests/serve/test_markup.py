@@ -1,4 +1,4 @@
-"""HTML comes back whole: every tag once, nested as it was, around the words that come from the words it was around."""
+"""Translated HTML has every tag once, nested as before, around the words aligned with those it was around."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from latentmt.serve.markup import INLINE, VOID, Document, _events
 from latentmt.translator import Translator
 
 
-def shouted(text: str, turned: bool = False) -> Aligned:
-    """A translation: the words in capitals; if it is turned, in reverse order, the last one staying last."""
+def shout(text: str, reverse: bool = False) -> Translation:
+    """A fake translation: the words in capitals, or in reverse order with the last one staying last."""
     words = [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
-    if turned:
+    if reverse:
         words = [*reversed(words[:-1]), *words[-1:]]
     out, links = "", []
     for start, end in words:
         out += (
-            " " if out and (start == 0 or text[start - 1].isspace() or (turned and text[start:end].isalnum())) else ""
+            " " if out and (start == 0 or text[start - 1].isspace() or (reverse and text[start:end].isalnum())) else ""
         )
         links.append(Link((start, end), (len(out), len(out) + end - start), 1.0))
         shouted = text[start:end].upper()
         out += shouted if len(shouted) == end - start else text[start:end]
-    return Aligned(out, links)
+    return Translation(out, alignment=links)
 
 
-def translated(source: str, turned: bool = False) -> str:
+def translated(source: str, reverse: bool = False) -> str:
     document = Document(source)
-    return document.written([shouted(text, turned) for text in document.texts])
+    return document.render([shout(text, reverse) for text in document.texts])
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def translated(source: str, turned: bool = False) -> str:
         ("a <b>b.</b> <b>c d</b> e.", "E <b>D C</b><b>. B</b> A."),
     ],
 )
-def test_tags_follow_their_words(source: str, expected: str) -> None:
-    assert translated(source, turned=True) == expected
+def test_tags_follow_the_alignment(source: str, expected: str) -> None:
+    assert translated(source, reverse=True) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_tags_follow_their_words(source: str, expected: str) -> None:
         ("<title>ein Haus</title>", "<title>EIN HAUS</title>"),
     ],
 )
-def test_the_rest_stays_as_it_is(source: str, expected: str | None) -> None:
+def test_markup_and_verbatim_content_are_kept(source: str, expected: str | None) -> None:
     assert translated(source) == (source if expected is None else expected)
 
 
@@ -129,8 +129,8 @@ well_formed = st.recursive(
 
 @given(well_formed, st.booleans())
 @settings(max_examples=settings().max_examples * 3, deadline=None)
-def test_balanced_tags_stay_balanced_and_nested(source: str, turned: bool) -> None:
-    before, after = Tags(source), Tags(translated(source, turned))
+def test_balanced_tags_stay_balanced_and_nested(source: str, reverse: bool) -> None:
+    before, after = Tags(source), Tags(translated(source, reverse))
     assert before.balanced
     assert after.balanced
     assert after.parents == before.parents
@@ -151,7 +151,7 @@ scraps = st.lists(
 @example(["<b>", "&", "A"])
 @given(scraps)
 @settings(max_examples=settings().max_examples * 5, deadline=None)
-def test_whatever_it_is_nothing_is_lost_and_no_tag_is_made(some: list[str]) -> None:
+def test_any_input_keeps_its_source_and_its_tags(some: list[str]) -> None:
     source = "".join(some)
     assert "".join(event.raw for event in _events(source)) == source
     found = translated(source)
@@ -164,28 +164,28 @@ def test_whatever_it_is_nothing_is_lost_and_no_tag_is_made(some: list[str]) -> N
 
 @given(well_formed, st.randoms(use_true_random=False))
 @settings(max_examples=settings().max_examples * 3 // 2, deadline=None)
-def test_links_decide_where_tags_go_but_not_whether(source: str, random: object) -> None:
+def test_tags_stay_balanced_with_any_alignment(source: str, random: object) -> None:
     """Whatever an alignment says, even nonsense, tags come back balanced."""
     document = Document(source)
 
-    def nonsense(texts: Sequence[str]) -> list[Aligned]:
+    def nonsense(texts: Sequence[str]) -> list[Translation]:
         many = []
         for text in texts:
             translation = "x y, z." * random.randint(0, 3)  # type: ignore[attr-defined]
             places = sorted(random.randint(0, 20) for _ in range(4))  # type: ignore[attr-defined]
             links = [Link((places[0], places[1] + 1), (places[2], places[3] + 1), random.random())]  # type: ignore[attr-defined]
-            many.append(Aligned(translation, links if len(text) % 3 else []))
+            many.append(Translation(translation, alignment=links if len(text) % 3 else []))
         return many
 
-    found = Tags(document.written(nonsense(document.texts)))
+    found = Tags(document.render(nonsense(document.texts)))
     assert found.balanced
     assert found.parents == Tags(source).parents
 
 
-def test_long_and_deep_documents_take_no_time(translator: Translator) -> None:
+def test_long_and_deep_documents_are_translated(translator: Translator) -> None:
     for source in ("<b>" * 900 + "x" + "</b>" * 900, "<b>x</b> " * 900, "<b>" * 2000, "&" * 5000):
         assert translated(source).count("<b>") == source.count("<b>")
     assert "<a <a" in html.unescape(translated("<a <a " * 1000)).lower()
     deep = "<b>" * 900 + "ein Satz" + "</b>" * 900
     document = Document(deep)
-    assert document.written(translator.aligned(document.texts, translator.options())).count("</b>") == 900
+    assert document.render(translator.translations(document.texts, details=True)).count("</b>") == 900

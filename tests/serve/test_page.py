@@ -1,4 +1,4 @@
-"""The page in a real browser: typing, steps, candidates, keys, a phone, the dark, and a server that says no."""
+"""The page in a real browser: typing, steps, candidates, the keyboard, narrow and dark screens, and errors."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     assert PROGRAM, f"{REQUIRED} is set, but there is no Chromium"
-    with Browser(PROGRAM) as one:
-        yield one
+    with Browser(PROGRAM) as browser:
+        yield browser
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_typing_translates_and_the_slider_shows_more_steps(page: Browser, transl
     expected = translator.translate(TEXT, steps=2)
     page.wait(f"{FRESH} && {TRANSLATION} === {expected!r}")
     page.wait(f"{SHOWN} && {ROWS} === 3")
-    rows = page.run("[...document.querySelectorAll('#rows .words')].map((one) => one.textContent)")
+    rows = page.run("[...document.querySelectorAll('#rows .words')].map((row) => row.textContent)")
     (trace,) = translator.trace(TEXT, steps=2)
     assert [row.split() for row in rows] == [translator.texts([step.ids])[0].split() for step in trace.steps]
     assert page.run("document.querySelectorAll('#rows .token.changed').length") > 0
@@ -84,32 +84,34 @@ def test_typing_translates_and_the_slider_shows_more_steps(page: Browser, transl
 
 
 def test_methods_and_candidates(page: Browser, translator: Translator) -> None:
-    assert page.run("[...document.querySelectorAll('#methods input')].map((one) => one.value)") == translator.methods
+    assert (
+        page.run("[...document.querySelectorAll('#methods input')].map((input) => input.value)") == translator.methods
+    )
     write(page, TEXT)
     page.wait(f"{FRESH} && {TRANSLATION} === {translator.translate(TEXT, steps=2)!r}")
     page.run("document.querySelector('#methods input[value=delta]').click()")
     page.wait(f"{FRESH} && {TRANSLATION} === {translator.translate(TEXT, method='delta', steps=2)!r}")
     page.run("document.getElementById('search').click()")
     choices = {"method": "delta", "steps": 2, "lengths": 5, "samples": 5, "rerank": "teacher"}
-    found = translator.translate(TEXT, **choices)  # type: ignore[arg-type]
-    page.wait(f"{FRESH} && {TRANSLATION} === {found!r}")
+    expected = translator.translate(TEXT, **choices)  # type: ignore[arg-type]
+    page.wait(f"{FRESH} && {TRANSLATION} === {expected!r}")
     page.wait(SHOWN)
     kept = page.run("document.querySelector('#ranking .kept .words')?.firstChild.textContent")
-    assert kept == found
+    assert kept == expected
     assert page.run("document.querySelectorAll('#ranking li').length") > 1
     page.run("document.querySelector('#methods input[value=teacher]').click()")
     page.wait(f"{FRESH} && {TRANSLATION} === {translator.translate(TEXT, method='teacher')!r}")
     page.wait("document.getElementById('refinement').hidden")
 
 
-def test_a_token_has_its_way_and_keys_lead_from_one_to_the_next(page: Browser) -> None:
+def test_a_token_has_a_path_and_arrow_keys_select_its_neighbours(page: Browser) -> None:
     page.wait("document.querySelectorAll('#drawing .flow').length > 20")
     assert page.run("document.querySelectorAll('#drawing .stop').length") == 3
     page.run("document.querySelector('#rows li:last-child .token').click()")
     page.run("document.querySelector('#rows li:last-child .token').focus()")
     before = page.run("document.getElementById('caption').textContent")
     page.press("ArrowRight")
-    assert page.run("document.activeElement.dataset.place") != "0"
+    assert page.run("document.activeElement.dataset.index") != "0"
     assert page.run("document.activeElement.getAttribute('aria-pressed')") == "true"
     page.press("ArrowUp")
     assert page.run("document.activeElement.dataset.step") == "1"
@@ -117,7 +119,7 @@ def test_a_token_has_its_way_and_keys_lead_from_one_to_the_next(page: Browser) -
     assert "3 dimensions; this plane holds" in page.run("document.getElementById('caption').textContent")
 
 
-def test_several_sentences_and_none(page: Browser) -> None:
+def test_sentences_can_be_selected_and_an_empty_text_hides_them(page: Browser) -> None:
     write(page, "Ein Satz. Noch einer! Und ein dritter?")
     page.wait(f"{SHOWN} && document.querySelectorAll('#sentences button').length === 3")
     page.run("document.querySelectorAll('#sentences button')[2].click()")
@@ -128,14 +130,14 @@ def test_several_sentences_and_none(page: Browser) -> None:
     page.wait(f"{TRANSLATION} === '' && document.getElementById('refinement').hidden")
 
 
-def test_a_refused_trace_is_asked_for_again_and_nothing_else(page: Browser) -> None:
+def test_only_a_refused_trace_is_requested_again(page: Browser) -> None:
     page.run(
         """
-        window.asked = [];
+        window.sent = [];
         window.trusted = window.fetch;
         window.fetch = (path, options) => {
-          asked.push([path, JSON.parse(options.body).q.length]);
-          if (path !== "trace" || asked.length > 2) return trusted(path, options);
+          sent.push([path, JSON.parse(options.body).q.length]);
+          if (path !== "trace" || sent.length > 2) return trusted(path, options);
           const headers = { "Retry-After": "1" };
           return Promise.resolve(new Response('{"error": "busy"}', { status: 429, headers }));
         };
@@ -146,10 +148,10 @@ def test_a_refused_trace_is_asked_for_again_and_nothing_else(page: Browser) -> N
     page.wait("document.getElementById('status').textContent.includes('Trying again')")
     assert page.run(SHOWN)  # it is not busy while it waits
     page.wait(f"{SHOWN} && document.getElementById('status').textContent === ''")
-    assert page.run("asked.slice(0, 3)") == [["translate", 1600], ["trace", 1200], ["trace", 1200]]
+    assert page.run("sent.slice(0, 3)") == [["translate", 1600], ["trace", 1200], ["trace", 1200]]
 
 
-def test_narrow_dark_and_calm(page: Browser, running: Running) -> None:
+def test_narrow_and_dark_screens_and_reduced_motion(page: Browser, running: Running) -> None:
     write(page, TEXT)
     for width, dark in ((390, False), (390, True), (320, False), (1180, True)):
         page.window(width, 844, dark, calm=True)
@@ -174,7 +176,7 @@ def _contrast(one: str, other: str) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
-def test_everything_has_a_name_and_can_be_reached(page: Browser) -> None:
+def test_every_control_has_a_name_and_is_reached_by_tab(page: Browser) -> None:
     page.wait("document.querySelectorAll('#drawing .flow').length > 20")
     tree = page.call("Accessibility.getFullAXTree")["nodes"]
     roles = {"textbox", "slider", "button", "radio", "switch", "combobox", "link", "image"}
@@ -191,7 +193,7 @@ def test_everything_has_a_name_and_can_be_reached(page: Browser) -> None:
     assert {"method", "steps", "search", "replay", "token"} <= seen
 
 
-def test_errors_are_shown_kindly(browser: Browser, start: Start, tmp_path: Path) -> None:
+def test_errors_are_shown_and_retried(browser: Browser, start: Start, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("secret\n")
     browser.window(1180, 900)
@@ -211,7 +213,7 @@ def test_errors_are_shown_kindly(browser: Browser, start: Start, tmp_path: Path)
     assert "The server cannot be reached. Trying again" in browser.wait(status)
 
 
-def test_the_api_is_described(browser: Browser, running: Running) -> None:
+def test_docs_page_describes_every_path(browser: Browser, running: Running) -> None:
     browser.window(1180, 900)
     browser.errors.clear()
     browser.open(f"{running.address}/docs")

@@ -1,12 +1,11 @@
-// The page: types, asks the server, and shows what it answers. Nothing is kept, and nobody else is asked.
+// The page: sends what is typed to the server and shows the response. Nothing is stored, and no other host is contacted.
 
 import { draw } from "./plot.js";
 
-const TYPING = 180;      // ms without a key before the server is asked
-const TRACED = 1200;     // characters whose refinement is shown
-const SURE = 0.9;        // a probability from which on a token is not shaded: trained with smoothed labels, few are surer
+const TYPING_DELAY = 180; // ms without a key before a request is sent
+const MAX_TRACED = 1200; // characters whose refinement is shown
+const SURE = 0.9;        // probability from which on a token is not shaded: label smoothing keeps most below it
 const SEARCH = { lengths: 5, samples: 5 };
-const NAMES = { prior: "none", delta: "delta", score: "score", energy: "energy", teacher: "teacher" };
 const HINTS = {
   prior: "no refinement: the first guess",
   delta: "re-reads its own translation",
@@ -14,7 +13,7 @@ const HINTS = {
   energy: "downhill on a learned energy",
   teacher: "the autoregressive teacher, word after word, instead",
 };
-const JUDGES = {
+const RERANKERS = {
   teacher: "scored by the teacher: log-probability per token",
   decoder: "scored by the decoder: log-probability per token, given the latent",
   elbo: "scored by the evidence lower bound per token",
@@ -30,10 +29,10 @@ const EXAMPLES = {
 
 const $ = (id) => document.getElementById(id);
 const element = (name, className, text) => {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const node = document.createElement(name);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
 };
 const per = (share) => `${Math.round(100 * share)}%`;
 const milliseconds = (time) => `${time < 10 ? time.toFixed(1) : Math.round(time)} ms`;
@@ -42,64 +41,64 @@ let model;
 let traced = [];          // the sentences of the last trace
 let chosen = { sentence: 0, token: null };
 
-// Asking.
+// Requests.
 
-class Problem extends Error {
-  constructor(message, status, again) {
+class RequestError extends Error {
+  constructor(message, status, retryAfter) {
     super(message);
     this.status = status;
-    this.again = again;
+    this.retryAfter = retryAfter;
   }
 }
 
-/** One question at a time of each kind: a new one takes back the one before, and frees its place in the server. */
-const under_way = {};
-async function ask(kind, path, body) {
-  under_way[kind]?.abort();
-  const control = (under_way[kind] = new AbortController());
+/** Send a request. There is one of each kind at a time: a new one cancels the one before, in the server's queue, too. */
+const running = {};
+async function send(kind, path, body) {
+  running[kind]?.abort();
+  const control = (running[kind] = new AbortController());
   const options = body && {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ ...body, api_key: $("key").value }),
   };
-  let answer, found;
+  let response, result;
   try {
-    answer = await fetch(path, { ...options, signal: control.signal });
-    found = await answer.json();
+    response = await fetch(path, { ...options, signal: control.signal });
+    result = await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem("The server cannot be reached.", 0, 3);
+    throw new RequestError("The server cannot be reached.", 0, 3);
   }
-  if (answer.ok) return found;
-  throw new Problem(found.error, answer.status, Number(answer.headers.get("Retry-After")) || null);
+  if (response.ok) return result;
+  throw new RequestError(result.error, response.status, Number(response.headers.get("Retry-After")) || null);
 }
 
-const KIND = {
-  413: (problem) => `That is too much at once: ${problem.message}.`,
-  429: (problem) => `Many are asking just now. Trying again in ${problem.again} s …`,
+const MESSAGES = {
+  413: (error) => `That is too much at once: ${error.message}.`,
+  429: (error) => `The server is busy. Trying again in ${error.retryAfter} s …`,
   503: () => "This took too long. Fewer steps or candidates would help.",
   500: () => "Something went wrong in the server. It is not your fault.",
 };
 let retry;
-/** Say what is wrong; and do it again, where that may help. */
-function complain(error, again) {
-  if (error.name === "AbortError") return; // a newer question is under way
-  busy(false);
-  if (!(error instanceof Problem)) throw error;
+/** Show an error, and try again where that may help. */
+function showError(error, tryAgain) {
+  if (error.name === "AbortError") return; // a newer request replaced it
+  setBusy(false);
+  if (!(error instanceof RequestError)) throw error;
   if (error.status === 403) $("key-field").hidden = false;
-  const said = KIND[error.status]?.(error) ?? (error.again ? `${error.message} Trying again …` : `${error.message}`);
-  $("status").textContent = said[0].toUpperCase() + said.slice(1);
-  if (error.again && error.status !== 503) {
+  const message = MESSAGES[error.status]?.(error) ?? (error.retryAfter ? `${error.message} Trying again …` : `${error.message}`);
+  $("status").textContent = message[0].toUpperCase() + message.slice(1);
+  if (error.retryAfter && error.status !== 503) {
     clearTimeout(retry);
-    retry = setTimeout(again, 1000 * Math.min(error.again, 30));
+    retry = setTimeout(tryAgain, 1000 * Math.min(error.retryAfter, 30));
   }
 }
 
-function busy(is) {
-  $("refinement").setAttribute("aria-busy", is);
+function setBusy(busy) {
+  $("refinement").setAttribute("aria-busy", busy);
 }
 
-function choices() {
+function decodingOptions() {
   const method = document.querySelector("input[name=method]:checked")?.value;
   const search = $("search").checked && method !== "teacher";
   return { method, steps: Number($("steps").value), ...(search && { ...SEARCH, rerank: $("rerank").value }) };
@@ -107,54 +106,54 @@ function choices() {
 
 async function refresh() {
   clearTimeout(retry);
-  under_way.trace?.abort(); // of what was asked before
+  running.trace?.abort(); // of the text before
   const text = $("text").value;
   $("count").textContent = text.length > 0.8 * model.characters ? `${text.length} of ${model.characters}` : "";
   if (!text.trim()) {
-    for (const control of Object.values(under_way)) control.abort();
+    for (const control of Object.values(running)) control.abort();
     $("translation").textContent = $("status").textContent = $("took").textContent = "";
     $("refinement").hidden = true;
     return;
   }
   $("translation").classList.add("old");
-  busy(true);
-  const asked = { source: model.source, target: model.target, ...choices() };
+  setBusy(true);
+  const request = { source: model.source, target: model.target, ...decodingOptions() };
   const start = performance.now();
   try {
-    const found = await ask("translate", "translate", { q: text, ...asked });
-    $("translation").textContent = found.translatedText;
+    const response = await send("translate", "translate", { q: text, ...request });
+    $("translation").textContent = response.translatedText;
     $("translation").classList.remove("old");
     $("took").textContent = milliseconds(performance.now() - start);
     $("status").textContent = "";
   } catch (error) {
-    complain(error, refresh);
+    showError(error, refresh);
     return;
   }
-  retrace(text, asked);
+  retrace(text, request);
 }
 
-async function retrace(text, asked) {
-  if (asked.method === "teacher") {
+async function retrace(text, request) {
+  if (request.method === "teacher") {
     $("refinement").hidden = true;
     return;
   }
-  busy(true);
-  const space = text.lastIndexOf(" ", TRACED);
-  const shown = text.length > TRACED ? text.slice(0, space > 0 ? space : TRACED) : text;
+  setBusy(true);
+  const space = text.lastIndexOf(" ", MAX_TRACED);
+  const shown = text.length > MAX_TRACED ? text.slice(0, space > 0 ? space : MAX_TRACED) : text;
   try {
-    traced = (await ask("trace", "trace", { q: shown, ...asked })).sentences;
+    traced = (await send("trace", "trace", { q: shown, ...request })).sentences;
   } catch (error) {
-    complain(error, () => retrace(text, asked));
+    showError(error, () => retrace(text, request));
     return;
   }
   $("status").textContent = "";
   chosen = { sentence: Math.min(chosen.sentence, Math.max(0, traced.length - 1)), token: null };
   $("refinement").hidden = !traced.length;
   if (traced.length) showSentences();
-  busy(false);
+  setBusy(false);
 }
 
-// Showing.
+// Rendering.
 
 function showSentences() {
   const pills = traced.map((sentence, number) => {
@@ -180,8 +179,8 @@ function showSteps() {
     const row = element("li");
     row.style.setProperty("--turn", step.number);
     const words = element("span", "words");
-    step.tokens.forEach((token, place) => {
-      const button = tokenButton(token, place, step);
+    step.tokens.forEach((token, index) => {
+      const button = tokenButton(token, index, step);
       if (button) words.append(/^\s/.test(token.text) ? " " : "", button);
     });
     const facts = element("span", "facts");
@@ -196,11 +195,11 @@ function showSteps() {
   play();
 }
 
-function tokenButton(token, place, step) {
+function tokenButton(token, index, step) {
   if (!token.text.trim()) return null;
   const button = element("button", "token", token.text.trim());
   button.type = "button";
-  button.dataset.place = place;
+  button.dataset.index = index;
   button.dataset.step = step.number;
   button.tabIndex = -1;
   button.classList.toggle("changed", token.changed);
@@ -208,7 +207,7 @@ function tokenButton(token, place, step) {
   button.setAttribute("aria-pressed", "false");
   button.setAttribute("aria-label", `${token.text.trim()}, ${per(token.probability)} sure${token.changed ? ", changed" : ""}`);
   button.title = `${per(token.probability)} sure`;
-  button.onclick = () => choose(place);
+  button.onclick = () => choose(index);
   return button;
 }
 
@@ -218,49 +217,49 @@ function play() {
   $("rows").classList.add("playing");
 }
 
-/** The token that went furthest is the one worth looking at first; one that changed, if there is one. */
+/** The token selected first: the one whose latent moved furthest, among those that changed if there are any. */
 function mostMoved(sentence) {
   const first = sentence.steps[0].tokens;
   const last = sentence.steps.at(-1).tokens;
-  const far = first.map((token, place) => {
-    if (!last[place].text.trim()) return -1;
-    const way = Math.hypot(last[place].place[0] - token.place[0], last[place].place[1] - token.place[1]);
-    return way + (sentence.steps.some((step) => step.tokens[place].changed) ? 1e6 : 0);
+  const distances = first.map((token, index) => {
+    if (!last[index].text.trim()) return -1;
+    const distance = Math.hypot(last[index].place[0] - token.place[0], last[index].place[1] - token.place[1]);
+    return distance + (sentence.steps.some((step) => step.tokens[index].changed) ? 1e6 : 0);
   });
-  return far.indexOf(Math.max(...far));
+  return distances.indexOf(Math.max(...distances));
 }
 
-async function choose(place) {
-  chosen.token = place;
+async function choose(index) {
+  chosen.token = index;
   const sentence = traced[chosen.sentence];
   for (const button of $("rows").querySelectorAll(".token")) {
-    const mine = Number(button.dataset.place) === place;
+    const mine = Number(button.dataset.index) === index;
     button.setAttribute("aria-pressed", mine);
     button.tabIndex = mine ? 0 : -1;
   }
   $("plot").hidden = sentence.steps.length < 2;
   if ($("plot").hidden) return;
-  const known = sentence.field?.token === place ? sentence.field : null;
-  showPlot(sentence, place, known);
+  const known = sentence.field?.token === index ? sentence.field : null;
+  showPlot(sentence, index, known);
   if (known) return;
   try {
-    const found = await ask("field", "trace", { q: sentence.source, ...choices(), sentence: 0, token: place });
-    const field = found.sentences[0]?.field;
-    if (field && chosen.token === place && traced[chosen.sentence] === sentence) {
+    const response = await send("field", "trace", { q: sentence.source, ...decodingOptions(), sentence: 0, token: index });
+    const field = response.sentences[0]?.field;
+    if (field && chosen.token === index && traced[chosen.sentence] === sentence) {
       sentence.field = field;
-      showPlot(sentence, place, field);
+      showPlot(sentence, index, field);
     }
   } catch (error) {
-    if (error.name !== "AbortError" && !(error instanceof Problem)) throw error; // the arrows are not worth a complaint
+    if (error.name !== "AbortError" && !(error instanceof RequestError)) throw error; // the arrows are optional
   }
 }
 
-function showPlot(sentence, place, field) {
-  draw($("drawing"), sentence, place, field);
-  const words = sentence.steps.map((step) => step.tokens[place].text.trim() || "·");
-  const way = words.filter((word, number) => number === 0 || word !== words[number - 1]);
-  const caption = [element("em", "", way.join(" → ")), ": the way of this token’s latent"];
-  if (field) caption.push(", and where it would be pushed from elsewhere");
+function showPlot(sentence, index, field) {
+  draw($("drawing"), sentence, index, field);
+  const words = sentence.steps.map((step) => step.tokens[index].text.trim() || "·");
+  const changes = words.filter((word, number) => number === 0 || word !== words[number - 1]);
+  const caption = [element("em", "", changes.join(" → ")), ": the path of this token’s latent"];
+  if (field) caption.push(", and where the field would move it from elsewhere");
   caption.push(
     sentence.dimensions <= 2
       ? ". The latent has two dimensions; this is all of it."
@@ -272,7 +271,7 @@ function showPlot(sentence, place, field) {
 function showCandidates() {
   const { candidates } = traced[chosen.sentence];
   $("candidates").hidden = candidates.length < 2;
-  $("judge").textContent = JUDGES[$("rerank").value] ?? "";
+  $("judge").textContent = RERANKERS[$("rerank").value] ?? "";
   const rows = candidates.slice(0, 8).map((candidate) => {
     const row = element("li", candidate.kept ? "kept" : "");
     row.append(element("span", "score", candidate.score.toFixed(3).replace("-", "−")), element("span", "words", candidate.text));
@@ -295,14 +294,14 @@ $("rows").addEventListener("keydown", (event) => {
   if (along) next = along > 0 ? here.nextElementSibling : here.previousElementSibling;
   else {
     const other = across > 0 ? row.nextElementSibling : row.previousElementSibling;
-    next = other?.querySelector(`[data-place="${here.dataset.place}"]`);
+    next = other?.querySelector(`[data-index="${here.dataset.index}"]`);
   }
   if (!next) return;
   next.focus();
-  choose(Number(next.dataset.place));
+  choose(Number(next.dataset.index));
 });
 
-// Beginning.
+// Start.
 
 function showControls() {
   $("source-name").textContent = name(model.source);
@@ -314,15 +313,15 @@ function showControls() {
   $("steps").max = Math.min(8, model.steps);
   $("key-field").hidden = !model.keys;
   const methods = model.methods.map((method) => {
-    const label = element("label", "", NAMES[method]);
-    label.title = HINTS[method];
+    const label = element("label", "", method === "prior" ? "none" : method);
+    label.title = HINTS[method] ?? "";
     const input = element("input");
     Object.assign(input, { type: "radio", name: "method", value: method, checked: method === model.method });
     label.prepend(input);
     return label;
   });
   $("methods").replaceChildren(...methods);
-  const options = model.reranks.filter((one) => one !== "none").map((one) => new Option(one, one));
+  const options = model.reranks.filter((reranker) => reranker !== "none").map((reranker) => new Option(reranker, reranker));
   $("rerank").replaceChildren(...options);
   document.querySelector(".search").hidden = model.candidates < SEARCH.lengths * SEARCH.samples;
   const examples = (EXAMPLES[model.source] ?? []).map((text, number) => {
@@ -335,7 +334,7 @@ function showControls() {
     return button;
   });
   $("examples").replaceChildren(...examples);
-  $("about").textContent = `${name(model.source)} to ${name(model.target)}. This page shows the way that is chosen on it; programs that choose none get ${model.default}. `;
+  $("about").textContent = `${name(model.source)} to ${name(model.target)}. This page uses the options chosen above. Programs that choose none get ${model.default}. `;
   if (!$("text").value) $("text").value = EXAMPLES[model.source]?.[0] ?? "";
 }
 
@@ -356,16 +355,16 @@ function enable() {
 }
 
 let typing;
-function soon(delay) {
+function refreshSoon(delay) {
   clearTimeout(typing);
   typing = setTimeout(refresh, delay);
 }
 
-async function begin() {
+async function start() {
   try {
-    model = await ask("model", "model");
+    model = await send("model", "model");
   } catch (error) {
-    complain(error, begin);
+    showError(error, start);
     return;
   }
   $("status").textContent = "";
@@ -374,11 +373,11 @@ async function begin() {
   refresh();
 }
 
-$("text").addEventListener("input", () => soon(TYPING));
+$("text").addEventListener("input", () => refreshSoon(TYPING_DELAY));
 $("replay").addEventListener("click", play);
 document.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
 document.querySelector("form").addEventListener("input", () => {
   enable();
-  soon(60);
+  refreshSoon(60);
 });
-begin();
+start();

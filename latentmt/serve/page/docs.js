@@ -1,10 +1,10 @@
-// Shows openapi.json to a person, without anybody else's code.
+// Renders openapi.json as a page, without a library.
 
 const element = (name, text, className) => {
-  const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
-  if (className) made.className = className;
-  return made;
+  const node = document.createElement(name);
+  if (text !== undefined) node.textContent = text;
+  if (className) node.className = className;
+  return node;
 };
 
 const api = await (await fetch("openapi.json")).json();
@@ -15,31 +15,31 @@ const resolved = (schema) => (schema?.$ref ? api.components.schemas[schema.$ref.
 function type(schema) {
   if (!schema) return "";
   if (schema.$ref) return schema.$ref.split("/").at(-1);
-  if (schema.anyOf) return schema.anyOf.map(type).filter((one) => one !== "null").join(" or ");
+  if (schema.anyOf) return schema.anyOf.map(type).filter((name) => name !== "null").join(" or ");
   if (schema.enum) return schema.enum.join(", ");
   if (schema.type === "array") return `list of ${type(schema.items ?? { type: "values" })}`;
   return schema.type ?? "";
 }
 
 function table(schema) {
-  const needed = resolved(schema)?.required ?? [];
+  const required = resolved(schema)?.required ?? [];
   const fields = Object.entries(resolved(schema)?.properties ?? {});
-  fields.sort(([one], [other]) => needed.includes(other) - needed.includes(one));
+  fields.sort(([a], [b]) => required.includes(b) - required.includes(a));
   if (!fields.length) return element("p", type(schema));
-  const made = element("table");
-  const head = made.createTHead().insertRow();
+  const node = element("table");
+  const head = node.createTHead().insertRow();
   for (const title of ["field", "type", ""]) head.append(element("th", title));
-  const body = made.createTBody();
+  const body = node.createTBody();
   for (const [name, field] of fields) {
     const row = body.insertRow();
-    row.insertCell().append(element("code", name + (needed.includes(name) ? " *" : "")));
+    row.insertCell().append(element("code", name + (required.includes(name) ? " *" : "")));
     row.insertCell().textContent = type(field);
     row.insertCell().textContent = field.description ?? "";
   }
-  return made;
+  return node;
 }
 
-/** The names of the schemas that one refers to, and those that these refer to. */
+/** The names of all schemas that a schema refers to, directly or indirectly. */
 function within(schema, seen = new Set()) {
   for (const [, name] of JSON.stringify(resolved(schema) ?? {}).matchAll(/#\/components\/schemas\/(\w+)/g)) {
     if (!seen.has(name)) within(api.components.schemas[name], seen.add(name));
@@ -52,11 +52,11 @@ function operation(path, verb, about) {
   const title = element("h2");
   title.append(element("span", verb.toUpperCase(), "verb"), ` ${path}`);
   article.append(title, element("p", about.description));
-  const asked = about.requestBody?.content["application/json"].schema;
-  if (asked) {
-    article.append(element("h3", "Asked, as JSON or as a form"), table(asked));
+  const request = about.requestBody?.content["application/json"].schema;
+  if (request) {
+    article.append(element("h3", "Request, as JSON or as a form"), table(request));
     const example = Object.fromEntries(
-      Object.entries(resolved(asked).properties)
+      Object.entries(resolved(request).properties)
         .filter(([, field]) => field.examples)
         .map(([name, field]) => [name, field.examples[0]]),
     );
@@ -64,17 +64,17 @@ function operation(path, verb, about) {
     const json = JSON.stringify(example);
     article.append(element("pre", `curl ${address} -H 'Content-Type: application/json' \\\n  -d '${json}'`));
   }
-  const answer = about.responses["200"]?.content?.["application/json"]?.schema;
-  if (answer) {
-    const inner = answer.type === "array" ? answer.items : answer;
-    article.append(element("h3", answer.type === "array" ? "Answered, a list of" : "Answered"), table(inner));
+  const response = about.responses["200"]?.content?.["application/json"]?.schema;
+  if (response) {
+    const inner = response.type === "array" ? response.items : response;
+    article.append(element("h3", response.type === "array" ? "Response, a list of" : "Response"), table(inner));
     for (const name of within(inner)) article.append(element("h3", name), table(api.components.schemas[name]));
   }
-  const problems = Object.entries(about.responses).filter(([status]) => Number(status) >= 400);
-  if (problems.length) {
-    article.append(element("h3", 'Refused, with {"error": …}'));
+  const errors = Object.entries(about.responses).filter(([status]) => Number(status) >= 400);
+  if (errors.length) {
+    article.append(element("h3", 'Errors, as {"error": message}'));
     const list = element("ul");
-    for (const [status, problem] of problems) list.append(element("li", `${status}: ${problem.description}`));
+    for (const [status, error] of errors) list.append(element("li", `${status}: ${error.description}`));
     article.append(list);
   }
   return article;

@@ -1,17 +1,17 @@
-// The latent plane as a drawing: the way of one token, the ways of the others, and where the field points.
+// The latent plane as a drawing: the path of one token, the paths of the others, and the field.
 
 const SIDE = 320;
-const MARGIN = 1.6; // as the server's grid has it
+const MARGIN = 1.6; // 2 × (0.5 + margin) of the server's grid
 
 const svg = (name, attributes, className) => {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (className) made.setAttribute("class", className);
-  return made;
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (className) node.setAttribute("class", className);
+  return node;
 };
 const number = (value) => value.toFixed(1);
 
-/** Maps the plane to the drawing: a square around the way of a token. */
+/** Maps the plane to the drawing: a square around the path of a token. */
 function view(path) {
   const xs = path.map(([x]) => x);
   const ys = path.map(([, y]) => y);
@@ -38,7 +38,7 @@ function arrows(field, at) {
   const cell = SIDE / Math.sqrt(field.points.length);
   return ends.map(({ x, y, dx, dy }) => {
     const size = Math.hypot(dx, dy);
-    const length = 0.75 * cell * Math.sqrt(size / longest); // the root, so that short ones are seen, too
+    const length = 0.75 * cell * Math.sqrt(size / longest); // the root makes short ones visible
     if (length < 1) return svg("circle", { cx: number(x), cy: number(y), r: 1 }, "flow-head");
     const [ux, uy] = [dx / size, dy / size];
     const tip = [x + ux * length, y + uy * length];
@@ -48,29 +48,29 @@ function arrows(field, at) {
   });
 }
 
-/** Draws the chosen token's way through the steps of a sentence. */
-export function draw(drawing, sentence, place, field) {
-  const ways = sentence.steps[0].tokens.map((_, token) => sentence.steps.map((step) => step.tokens[token].place));
-  const at = view(ways[place]);
+/** Draws the chosen token's path through the steps of a sentence. */
+export function draw(drawing, sentence, index, field) {
+  const paths = sentence.steps[0].tokens.map((_, token) => sentence.steps.map((step) => step.tokens[token].place));
+  const at = view(paths[index]);
   const shapes = field ? arrows(field, at) : [];
-  ways.forEach((way, token) => {
-    if (token === place || !sentence.steps.at(-1).tokens[token].text.trim()) return;
-    const points = way.map(at);
+  paths.forEach((path, token) => {
+    if (token === index || !sentence.steps.at(-1).tokens[token].text.trim()) return;
+    const points = path.map(at);
     const [x, y] = points.at(-1);
     shapes.push(svg("path", { d: line(points) }, "other"), svg("circle", { cx: number(x), cy: number(y), r: 2 }, "other-end"));
   });
-  const points = ways[place].map(at);
+  const points = paths[index].map(at);
   shapes.push(svg("path", { d: line(points) }, "path"));
   points.forEach(([x, y], step) => {
     shapes.push(svg("circle", { cx: number(x), cy: number(y), r: step ? 3.5 : 4.5 }, step ? "stop" : "stop start"));
   });
-  labels(points, sentence, place).forEach((label) => shapes.push(label));
+  labels(points, sentence, index).forEach((label) => shapes.push(label));
   drawing.replaceChildren(...shapes);
 }
 
-/** What the token was at the start and at the end, away from each other. */
-function labels(points, sentence, place) {
-  const words = [sentence.steps[0], sentence.steps.at(-1)].map((step) => step.tokens[place].text.trim() || "·");
+/** The token at the start and at the end, one label above and one below. */
+function labels(points, sentence, index) {
+  const words = [sentence.steps[0], sentence.steps.at(-1)].map((step) => step.tokens[index].text.trim() || "·");
   const ends = [points[0], points.at(-1)];
   const upper = ends[0][1] < ends[1][1] ? 0 : 1;
   return ends.map(([x, y], index) => {

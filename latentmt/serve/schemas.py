@@ -1,0 +1,232 @@
+"""Requests and responses as JSON, and how a request's body is parsed.
+
+/translate, /detect and /languages have LibreTranslate's formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+from fastapi import HTTPException, Request
+from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
+from python_multipart.multipart import parse_options_header
+
+from latentmt.options import field_annotations
+
+Text = Annotated[str, Field(examples=["Das ist ein Haus."])]
+ApiKey = Annotated[str, Field(description="If the server requires one.")]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Point = tuple[float, float]
+
+_OPTIONS = ("method", "steps", "lengths", "samples", "rerank")
+"""The fields of `DecodingOptions` that a request may set."""
+
+
+class BaseRequest(BaseModel):
+    """The body of a request."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_blanks(cls, fields: Any) -> Any:
+        """LibreTranslate's clients send null or an empty string for what they leave out."""
+        if not isinstance(fields, dict):
+            return fields
+        return {name: value for name, value in fields.items() if name == "q" or value not in (None, "")}
+
+
+R = TypeVar("R", bound=BaseRequest)
+
+
+def with_decoding_options(schema: type[R]) -> type[R]:
+    """Add decoding options to a schema, as `DecodingOptions` declares them but optional.
+
+    The translator knows its methods and rerankers, so their names are plain strings here.
+    """
+    fields: dict[str, Any] = {}
+    for name in _OPTIONS:
+        base, info = get_args(field_annotations()[name])
+        fields[name] = (Annotated[(str if get_origin(base) is Literal else base) | None, info], None)
+    return create_model(schema.__name__, __base__=schema, __doc__=schema.__doc__, **fields)
+
+
+def decoding_options(request: BaseRequest) -> dict[str, Any]:
+    """The decoding options that a request sets."""
+    return {name: value for name in _OPTIONS if (value := getattr(request, name)) is not None}
+
+
+@with_decoding_options
+class TranslateRequest(BaseRequest):
+    """Texts to translate."""
+
+    q: Annotated[str | list[str], Field(description="A text, or several.", examples=["Das ist ein Haus."])]
+    source: Annotated[str, Field(max_length=35, description="A language's code, or `auto`. Default: the model's.")] = ""
+    target: Annotated[str, Field(max_length=35, description="A language's code. Default: the model's.")] = ""
+    format: Annotated[str, Field(description="`text` or `html`.", pattern="^(text|html)$")] = "text"
+    alternatives: Annotated[int, Field(ge=0, le=10, description="How many other translations to return.")] = 0
+    api_key: ApiKey = ""
+
+
+@with_decoding_options
+class TraceRequest(BaseRequest):
+    """A text whose refinement is traced."""
+
+    q: Text
+    sentence: Annotated[int | None, Field(ge=0, description="Return the field, too, of this sentence …")] = None
+    token: Annotated[int | None, Field(ge=0, description="… and this token of it.")] = None
+    api_key: ApiKey = ""
+
+
+class DetectRequest(BaseRequest):
+    """A text in an unknown language."""
+
+    q: Text
+    api_key: ApiKey = ""
+
+
+class DetectedLanguage(BaseModel):
+    """A language a text may be in."""
+
+    confidence: Annotated[float, Field(ge=0, le=100)]
+    language: str
+
+
+class TranslateResponse(BaseModel):
+    """Translations in the order of the texts: one for a single text, a list for a list."""
+
+    translatedText: str | list[str]  # noqa: N815 (LibreTranslate's name)
+    detectedLanguage: Annotated[  # noqa: N815
+        DetectedLanguage | list[DetectedLanguage] | None, Field(description="If the source is `auto`.")
+    ] = None
+    alternatives: Annotated[list[str] | list[list[str]] | None, Field(description="If requested.")] = None
+
+
+class Language(BaseModel):
+    """A language, and those it can be translated into."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class TraceToken(BaseModel):
+    """A token after a step."""
+
+    text: Annotated[str, Field(description="With the white space before it.")]
+    probability: Probability
+    changed: Annotated[bool, Field(description="Whether the step changed it.")]
+    place: Annotated[Point, Field(description="The position of its latent in the plane.")]
+
+
+class TraceStep(BaseModel):
+    """A sentence after a refinement step. Step 0 is before the first."""
+
+    number: int
+    text: str
+    probability: Annotated[Probability, Field(description="The geometric mean over the tokens.")]
+    milliseconds: float
+    tokens: list[TraceToken]
+
+
+class TraceCandidate(BaseModel):
+    """A candidate of the search."""
+
+    text: str
+    score: float
+    kept: bool
+
+
+class TraceField(BaseModel):
+    """The field on a grid: where a token would move from each point, with the other tokens at their final positions."""
+
+    token: int
+    points: list[Point]
+    moves: list[Point]
+
+
+class TraceSentence(BaseModel):
+    """A sentence from its first latent to its translation."""
+
+    source: str
+    translation: str
+    dimensions: Annotated[int, Field(description="Of a token's latent.")]
+    seen: Annotated[float, Field(description="The share of all movement that lies in the plane.")]
+    steps: list[TraceStep]
+    candidates: list[TraceCandidate]
+    field: TraceField | None = None
+
+
+class TraceResponse(BaseModel):
+    """Every step of every sentence of a text."""
+
+    options: str
+    sentences: list[TraceSentence]
+
+
+class ModelResponse(BaseModel):
+    """What the loaded model can do, and what the server allows."""
+
+    source: str
+    target: str
+    methods: list[str]
+    reranks: list[str]
+    default: Annotated[str, Field(description="The decoding options if a request sets none.")]
+    method: str
+    dimensions: int | None
+    characters: int
+    candidates: int
+    steps: int
+    keys: Annotated[bool, Field(description="Whether an API key is required.")]
+
+
+class ErrorResponse(BaseModel):
+    """What is wrong."""
+
+    error: str
+
+
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+
+def body_parser(schema: type[R]) -> Callable[[Request], Awaitable[R]]:
+    """A dependency that parses a request's body, JSON or a form, with this schema."""
+
+    async def parse(request: Request) -> R:
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        try:
+            if content_type in FORMS:
+                return schema.model_validate(await _form(request))
+            if content_type == "application/json" or content_type.endswith("+json"):
+                return schema.model_validate_json(await request.body())
+        except ValidationError as error:
+            raise HTTPException(400, _describe(error)) from None
+        raise HTTPException(400, f"expected a body in application/json or {FORMS[0]}")
+
+    return parse
+
+
+async def _form(request: Request) -> dict[str, Any]:
+    """The fields of a form. Those that occur several times become lists."""
+    charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8")
+    if charset.lower() not in (b"utf-8", b"utf8", b"us-ascii"):  # or any of Python's codecs would be used
+        raise HTTPException(400, "expected a form in UTF-8")
+    form = await request.form(max_files=0)
+    fields: dict[str, Any] = {}
+    for name in form:
+        values = form.getlist(name)
+        fields[name] = values[0] if len(values) == 1 else values
+    return fields
+
+
+def openapi_body(schema: type[BaseModel]) -> dict[str, Any]:
+    """The body for OpenAPI."""
+    content = {"schema": {"$ref": f"#/components/schemas/{schema.__name__}"}}
+    return {"requestBody": {"required": True, "content": dict.fromkeys(("application/json", *FORMS), content)}}
+
+
+def _describe(error: ValidationError) -> str:
+    """The first error, in one line."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(str(key) for key in first["loc"])
+    message = " ".join(first["msg"].split())
+    return f"{where}: {message[0].lower()}{message[1:]}" if where else message

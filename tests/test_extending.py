@@ -1,57 +1,27 @@
-"""A field that the package has never heard of: defined here, it trains, loads, translates, serves and is reported.
+"""A field that the package has never heard of trains, loads, translates, serves and is reported.
 
-docs/extending.md shows the part between the marks; a test below keeps it so.
+It is tests/destination.py, which docs/extending.md shows.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
+import destination
+import httpx
 import pytest
-from fastapi.testclient import TestClient
-
-# [field
-from jaxtyping import Float
 from tiny import SIZE, write_corpus
-from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from latentmt.bundle import read_format
 from latentmt.cli import app
-from latentmt.data.tokens import Layout
-from latentmt.fields.base import Style
-from latentmt.fields.learned import FieldConfig, FieldNetwork, LearnedField
-from latentmt.fields.registry import register_field
-from latentmt.models.latent import LatentConfig
-from latentmt.nn.attention import Memory
-from latentmt.nn.transformer import Readout
+from latentmt.serve.admission import Admission, Limits
+from latentmt.serve.app import make_app
+from latentmt.serve.service import Service
 from latentmt.translator import Translator
-
-
-class DestinationNetwork(FieldNetwork):
-    """Predicts where delta inference ends, not how far away that is."""
-
-    def __init__(self, config: FieldConfig, latent: LatentConfig) -> None:
-        super().__init__(config, latent)
-        self.head = Readout(config.size.d_model, latent.latent_dim)
-
-    def forward(self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Float[Tensor, "r t D"]:
-        destination = self.head(self.hidden(z, layout, memory))
-        return (destination - z) * layout.real[..., None]
-
-
-@register_field
-class Destination(LearnedField):
-    """z ← the predicted destination."""
-
-    name = "destination"
-    style = Style("destination", "#CC79A7", "P")
-    network = DestinationNetwork
-
-
-# field]
-
 
 ROOT = Path(__file__).parent.parent
 STAGES = f"""
@@ -107,19 +77,27 @@ def test_it_is_released(work: Path, tmp_path: Path) -> None:
 
 
 def test_it_is_served(work: Path) -> None:
-    from latentmt.serve.admission import Limits
-
-    from latentmt.serve.app import make_app
-    from latentmt.serve.service import Service
-
     translator = Translator.load(work)
-    with TestClient(make_app(Service([translator], Limits()))) as client:
-        assert client.get("/model").json()["methods"] == ["prior", "delta", "destination"]
-        question = {"q": "Anna hat zwei Lampen.", "method": "destination", "steps": 2}
-        answer = client.post("/translate", json=question).json()
-        assert answer["translatedText"] == translator.translate(question["q"], method="destination", steps=2)
-        trace = client.post("/trace", json=question).json()
-        assert trace["options"] == "destination-2"
+    service = Service([translator], Admission(Limits()))
+    request = {"q": "Anna hat zwei Lampen.", "method": "destination", "steps": 2}
+
+    async def ask() -> list[dict[str, Any]]:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(make_app(service)), base_url="http://here"
+        ) as client:
+            answers = [
+                await client.get("/model"),
+                await client.post("/translate", json=request),
+                await client.post("/trace", json=request),
+            ]
+        return [answer.json() for answer in answers]
+
+    model, translation, trace = asyncio.run(ask())
+    service.batcher.close()
+    assert model["methods"] == ["prior", "delta", "destination"]
+    assert translation["translatedText"] == translator.translate(str(request["q"]), method="destination", steps=2)
+    assert trace["options"] == "destination-2"
+    assert [step["number"] for step in trace["sentences"][0]["steps"]] == [0, 1, 2]
 
 
 def test_it_is_evaluated_and_reported(work: Path) -> None:
@@ -140,6 +118,5 @@ def test_it_is_evaluated_and_reported(work: Path) -> None:
 
 
 def test_the_documentation_shows_this_field() -> None:
-    source = Path(__file__).read_text()
-    field = source[source.index("# [field\n") + len("# [field\n") : source.index("# field]\n")].strip()
-    assert f"```python\n{field}\n```" in (ROOT / "docs" / "extending.md").read_text()
+    source = Path(str(destination.__file__)).read_text().strip()
+    assert f"```python\n{source}\n```" in (ROOT / "docs" / "extending.md").read_text()

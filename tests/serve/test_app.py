@@ -199,7 +199,7 @@ def test_html_is_queued_as_one_request(translator: Translator) -> None:
         ({"q": [TEXT, None]}, "valid string"),
         ({"q": TEXT, "format": "pdf"}, "format: string should match"),
         ({"q": TEXT, "steps": "many"}, "steps: input should be a valid integer"),
-        ({"q": TEXT, "steps": -1}, "steps -1: expected 0 to 1000"),
+        ({"q": TEXT, "steps": -1}, "steps: input should be greater than or equal to 0"),
         ({"q": TEXT, "steps": 33}, "33 steps: this server allows 32"),
         ({"q": TEXT, "method": "energy"}, "method energy: this model has only"),
         ({"q": TEXT, "lengths": 3}, "3 candidates need a rerank"),
@@ -268,7 +268,7 @@ def test_unknown_paths_and_methods_are_errors_in_json(client: Client) -> None:
 def test_unexpected_errors_are_500_without_a_stack_trace(
     translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise RuntimeError(TEXT)
 
     monkeypatch.setattr(translator, "translations", fails)

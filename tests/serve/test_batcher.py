@@ -15,7 +15,7 @@ from latentmt.options import DecodingOptions
 from latentmt.serve.admission import Admission, Limits, RefusedError, estimate_tokens
 from latentmt.serve.batcher import WINDOW, Batcher, Task
 from latentmt.serve.metrics import Metrics
-from latentmt.serve.service import AlternativesTask, align_task, translate_task
+from latentmt.serve.service import TranslateTask
 from latentmt.serve.tracing import TraceTask
 from latentmt.translator import Translator
 
@@ -195,7 +195,7 @@ def test_a_batch_with_an_uncancelled_request_is_finished(translator: Translator,
     run(test())
 
 
-@pytest.mark.parametrize("task", [translate_task, align_task, AlternativesTask(2), TraceTask()])
+@pytest.mark.parametrize("task", [TranslateTask(), TranslateTask(details=True), TranslateTask(2), TraceTask()])
 def test_tasks_check_for_cancellation_between_batches(translator: Translator, task: Task) -> None:
     checks = 0
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from latentmt.results import Link
+from latentmt.results import Link, Translation
 from latentmt.serve.markup import INLINE, VOID, Document, _events
 from latentmt.translator import Translator
 

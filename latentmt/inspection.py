@@ -9,13 +9,12 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from latentmt.bundle import kinds_in
+from latentmt.bundle import Bundle, kinds_in, open_bundle
 from latentmt.data.corpus import Corpus, Split
 from latentmt.data.pack import pack
 from latentmt.display import table
 from latentmt.errors import UserError
 from latentmt.installed import find_model, installed
-from latentmt.networks import LoadedBundle, load_bundle
 
 _PACKING_SEED = 0  # which pairs share a row changes no number shown here
 
@@ -23,14 +22,14 @@ _PACKING_SEED = 0  # which pairs share a row changes no number shown here
 def show(path: Path, console: Console) -> None:
     """Describe a corpus, a bundle, a folder of bundles, or an installed model by its name."""
     if (path / "format.json").exists():
-        _show_bundle(load_bundle(path), console)
+        _show_bundle(open_bundle(path), console)
     elif (path / "manifest.json").exists():
         corpus = Corpus.load(path)
         corpus.verify()
         _show_corpus(corpus, console)
     elif kinds := kinds_in(folder := find_model(path)):
         for kind in kinds:
-            _show_bundle(load_bundle(folder / kind), console)
+            _show_bundle(open_bundle(folder / kind), console)
     else:
         raise UserError(f"{path}: neither a corpus (manifest.json) nor a model (format.json)")
 
@@ -39,19 +38,19 @@ def show_models(console: Console) -> None:
     """Print the installed models."""
     rows = []
     for name, folder in installed().items():
-        bundles = {kind: load_bundle(folder / kind) for kind in kinds_in(folder)}
+        bundles = {kind: open_bundle(folder / kind) for kind in kinds_in(folder)}
         size = sum(facts.bytes for bundle in bundles.values() for facts in bundle.about.files.values())
-        languages = " → ".join(next(iter(bundles.values())).config.languages)
+        languages = " → ".join(next(iter(bundles.values())).header.languages)
         rows.append((name, languages, ", ".join(bundles), f"{size / 1e6:.1f} MB", str(folder)))
     if not rows:
         raise UserError("no model is installed")
     console.print(table("Installed models", ["name", "languages", "bundles", "size", "folder"], rows))
 
 
-def _show_bundle(bundle: LoadedBundle, console: Console) -> None:
+def _show_bundle(bundle: Bundle, console: Console) -> None:
     about = bundle.about
     console.print(
-        f"{about.kind} {about.fingerprint[:12]}, format {about.format}, {' → '.join(bundle.config.languages)}, "
+        f"{about.kind} {about.fingerprint[:12]}, format {about.format}, {' → '.join(bundle.header.languages)}, "
         f"{bundle.tokenizer.size:,} pieces, written by latentmt {about.package}"
     )
     if about.latent:

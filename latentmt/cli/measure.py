@@ -16,11 +16,10 @@ from latentmt.cli.options import (
     ReferencesOption,
     SourceOption,
     ThreadsOption,
-    WorkOption,
     decoding_options,
     given,
-    work_folder,
 )
+from latentmt.cli.recipes import WorkOption, work_folder
 from latentmt.errors import UserError
 
 

@@ -11,23 +11,11 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from latentmt.errors import UserError
 from latentmt.options import DecodingOptions, field_annotations
 
 AUTO = "auto"
 """The device that is chosen where none is named: a GPU if there is one."""
 
-RecipeArgument = Annotated[Path, typer.Argument(help="A recipe: a YAML file, or a folder with recipe.yaml.")]
-DataOption = Annotated[
-    Path | None,
-    typer.Option("--data", help="The folder with the recipe's text files. Default: the recipe's folder."),
-]
-WorkOption = Annotated[
-    Path | None, typer.Option("--work", help="Where the recipe's results go. Default: runs/<recipe>.")
-]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a key of the recipe.")
-]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …, or auto: a GPU if there is one.")]
 ModelOption = Annotated[
     str | None,
@@ -87,20 +75,3 @@ def _parameter(name: str, several: bool) -> inspect.Parameter:
 def given(**arguments: Any) -> dict[str, Any]:
     """The arguments that were given; the others are left to whoever has the defaults."""
     return {name: value for name, value in arguments.items() if value is not None}
-
-
-def data_folder(recipe: Path, data: Path | None) -> Path:
-    """Where a recipe's text is."""
-    from latentmt.recipe import recipe_file
-
-    folder = data or recipe_file(recipe).parent
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder")
-    return folder
-
-
-def work_folder(recipe: Path, work: Path | None) -> Path:
-    """Where a recipe's results go."""
-    from latentmt.recipe import recipe_name
-
-    return work or Path("runs") / recipe_name(recipe)

@@ -7,17 +7,8 @@ from typing import Annotated
 
 import typer
 
-from latentmt.cli.options import (
-    AUTO,
-    DataOption,
-    DeviceOption,
-    JsonFileOption,
-    RecipeArgument,
-    SetOption,
-    WorkOption,
-    data_folder,
-    work_folder,
-)
+from latentmt.cli.options import AUTO, DeviceOption, JsonFileOption
+from latentmt.cli.recipes import DataOption, RecipeArgument, SetOption, WorkOption, data_folder, work_folder
 
 TokenizerOption = Annotated[Path | None, typer.Option(help="Use this tokenizer instead of learning one.")]
 BudgetOption = Annotated[

@@ -28,7 +28,10 @@ PAGES = [
     *GUIDE,
 ]
 COMMANDS = cast(click.Group, typer.main.get_command(app)).commands
-FLAGS = {name: {flag for parameter in command.params for flag in parameter.opts} for name, command in COMMANDS.items()}
+FLAGS = {
+    name: {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    for name, command in COMMANDS.items()
+}
 
 CODE = re.compile(r"^```[\s\S]*?^```|^(?: {4}.*\n)+|`[^`\n]+`", re.MULTILINE)
 LINK = re.compile(r"\]\(([^()\s]+)\)")

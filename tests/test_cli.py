@@ -6,14 +6,17 @@ import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, cast, get_args
 
 import pytest
 import torch
+import typer.main
 
 from latentmt.bundle import read_format
+from latentmt.cli import app
 from latentmt.errors import UserError
 from latentmt.installed import PRETRAINED
-from latentmt.options import DecodingOptions
+from latentmt.options import DecodingOptions, field_annotations
 from latentmt.translator import Translator
 
 ROOT = Path(__file__).parent.parent
@@ -88,13 +91,17 @@ def test_devices_that_are_not_there(tmp_path: Path, recipe: Path) -> None:
     assert "device cuda:99: this machine has" in refused("run", recipe, "--device", "cuda:99")
 
 
-def test_names_on_the_command_line_are_the_packages_own() -> None:
-    from latentmt.cli import Method, Stage
-    from latentmt.pipeline import STAGES
-    from latentmt.translator import METHODS
-
-    assert tuple(Stage) == STAGES
-    assert tuple(Method) == METHODS
+def test_decoding_options_of_the_command_line_are_the_declared_ones() -> None:
+    commands = cast(Any, typer.main.get_command(app)).commands
+    options = {parameter.name: parameter for parameter in commands["translate"].params}
+    for field in fields(DecodingOptions):
+        base, *metadata = get_args(field_annotations()[field.name])
+        described = next(item.description for item in metadata if getattr(item, "description", None))
+        assert options[field.name].help == described
+        assert not get_args(base) or tuple(options[field.name].type.choices) == get_args(base)
+        assert options[field.name].default is None  # the model has the defaults
+    assert {parameter.name for parameter in commands["trace"].params} >= {"method", "steps", "seed"}
+    assert "beam" not in {parameter.name for parameter in commands["trace"].params}
 
 
 def test_a_full_disk_costs_nothing_that_was_there(tmp_path: Path, recipe: Path) -> None:
@@ -161,7 +168,7 @@ def test_mistakes_in_python_are_one_line_too() -> None:
         f"device cuda:99: this machine has {there} GPUs that torch can use",
         "device gpu: expected cpu, cuda or cuda:<number>",
         "expected a text, got None",
-        "unknown choice stepz (did you mean steps?)",
+        "unknown option stepz (did you mean steps?)",
         f"unknown choice colour (there are {names})",
         "length_bias a: expected -0.9 to 5",
     ]

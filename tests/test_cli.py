@@ -11,6 +11,7 @@ from typing import Any, cast, get_args
 import pytest
 import torch
 import typer.main
+from typer.testing import CliRunner
 
 from latentmt.bundle import read_format
 from latentmt.cli import app
@@ -98,7 +99,10 @@ def test_decoding_options_of_the_command_line_are_the_declared_ones() -> None:
         base, *metadata = get_args(field_annotations()[field.name])
         described = next(item.description for item in metadata if getattr(item, "description", None))
         assert options[field.name].help == described
-        assert not get_args(base) or tuple(options[field.name].type.choices) == get_args(base)
+        if get_args(base):
+            refused = CliRunner().invoke(app, ["translate", *options[field.name].opts, "nothing", "Ja."])
+            assert refused.exit_code == 2
+            assert all(repr(choice) in " ".join(refused.output.split()) for choice in get_args(base))
         assert options[field.name].default is None  # the model has the defaults
     assert {parameter.name for parameter in commands["trace"].params} >= {"method", "steps", "seed"}
     assert "beam" not in {parameter.name for parameter in commands["trace"].params}
@@ -169,7 +173,7 @@ def test_mistakes_in_python_are_one_line_too() -> None:
         "device gpu: expected cpu, cuda or cuda:<number>",
         "expected a text, got None",
         "unknown option stepz (did you mean steps?)",
-        f"unknown choice colour (there are {names})",
+        f"unknown option colour (there are {names})",
         "length_bias a: expected -0.9 to 5",
     ]
     if not there:

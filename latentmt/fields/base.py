@@ -50,6 +50,8 @@ class FieldType(ABC):
     name: ClassVar[str]
     """The method's name everywhere: options, recipes, bundles, reports."""
     style: ClassVar[Style]
+    learned: ClassVar[bool] = False
+    """Whether it has a network, which is trained; then a model has the field if it has that network."""
     compiles: ClassVar[bool] = True
     """Whether torch.compile can trace it. What differentiates inside cannot be."""
 

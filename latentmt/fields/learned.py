@@ -76,6 +76,7 @@ class DisplacementConfig(Section):
 class LearnedField(FieldType):
     """A field with a network, trained on a frozen latent model."""
 
+    learned = True
     config: ClassVar[type[FieldConfig]] = FieldConfig
     """The `model` section of its stage in a recipe. A field with settings of its own inherits `FieldConfig`."""
     network: ClassVar[type[FieldNetwork]]

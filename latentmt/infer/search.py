@@ -43,14 +43,14 @@ class Networks:
     @property
     def methods(self) -> list[str]:
         """The methods that these networks allow."""
-        fields = [name for name in self.types if name in self.fields or (name == "delta" and self.latent)]
+        fields = [name for name, field_type in self.types.items() if name in self.fields or not field_type.learned]
         return [*(["prior", *fields] if self.latent else []), *(["teacher"] if self.teacher else [])]
 
     @property
     def default_method(self) -> str:
-        """The first learned field; without one, delta; without a latent model, the teacher."""
-        learned = [name for name in self.methods if name in self.fields]
-        return next(iter(learned), "delta" if self.latent else "teacher")
+        """The first learned field; without one, the first other field; without a latent model, the teacher."""
+        refining = [name for name in self.methods if name in self.types]
+        return next((name for name in refining if name in self.fields), (*refining, "teacher")[0])
 
     def compiles(self, options: DecodingOptions) -> bool:
         """Whether a search can be compiled: not where the host decides when to stop, nor a field that cannot be."""

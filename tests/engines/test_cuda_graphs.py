@@ -280,7 +280,7 @@ def test_an_energy_is_not_compiled(networks: Networks) -> None:
 
 
 if __name__ == "__main__":
-    fast.BACKEND = "aot_eager"  # all of compiling but the writing of kernels
+    cuda_graph.BACKEND = "aot_eager"  # all of compiling but the writing of kernels
     # Tracing is what takes long. One sentence is traced by itself, several are traced once for all numbers of them.
     compare_compiled(
         make_networks(), DecodingOptions("score", 1, lengths=2, rerank="decoder"), [2, 9], before=lambda: None

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from latentmt.train.report import Reporter
 from tiny import write_corpus, write_models
 from typer.testing import CliRunner, Result
 
@@ -27,6 +26,7 @@ from latentmt.measure.quality import measure
 from latentmt.measure.report import Report, Settings, Timings
 from latentmt.options import DecodingOptions
 from latentmt.report.make import find_subject, is_report, read_report, write_report
+from latentmt.train.metrics import MetricsLogger
 from latentmt.translator import Translator
 
 SIZES = ("--timed", "3", "--judged", "2", "--posterior-samples", "8", "--shown", "2", "--device", "cpu")
@@ -45,7 +45,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_models(folder, corpus)
     write_models(folder / "plane", corpus, latent_dim=2)
     for stage, more in (("latent", {"kl": 0.4}), ("score", {"cosine": 0.6}), ("teacher", {"accuracy": 0.5})):
-        reporter = Reporter(folder / "training" / stage, stage, 0)
+        reporter = MetricsLogger(folder / "training" / stage, stage, 0)
         for step in (10, 20, 30):
             reporter.progress(step, 30, {"loss": 3.0 / step, **more})
         reporter.validation(30, {"loss": 0.2, **more}, "")

@@ -28,7 +28,7 @@ from latentmt.infer.search import Networks
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
-from latentmt.nn import fused
+from latentmt.nn import cuda_graph, fused
 from latentmt.nn.positions import MAX_POSITIONS
 from latentmt.options import DecodingOptions
 from latentmt.results import Candidates
@@ -286,5 +286,5 @@ if __name__ == "__main__":
         make_networks(), DecodingOptions("score", 1, lengths=2, rerank="decoder"), [2, 9], before=lambda: None
     )
     compare_compiled(make_networks(), DecodingOptions("teacher", beam=2), [1, 2], before=lambda: None)
-    by_kernels = partial(fused._ABLE.__setitem__, ("cpu", None), True)
+    by_kernels = partial(fused._CAPABLE.__setitem__, ("cpu", None), True)
     compare_compiled(make_networks(torch.float32), DecodingOptions("score", 1), [1], before=by_kernels)

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from latentmt.engines.backend import CheckCancelled
 from latentmt.errors import UserError
@@ -66,30 +66,22 @@ class Service:
         """The codes of the source and the target language."""
 
     async def translate(self, request: TranslateRequest) -> TranslateResponse:
-        """The response to /translate. A text that is in the target language already is returned as it is."""
+        """The response to /translate: a list for a list of texts. Texts in the target language are returned as is."""
         self.admission.check_key(request.api_key)
-        is_html = request.format == "html"
-        if is_html and request.alternatives:
+        if request.format == "html" and request.alternatives:
             raise UserError("alternatives: there are none with the format html")
-        is_list = not isinstance(request.q, str)
         sources = [request.q] if isinstance(request.q, str) else request.q
         self.admission.check_size(sources)
-        documents = await asyncio.to_thread(lambda: [Document(source) for source in sources]) if is_html else []
-        texts = [" ".join(document.texts) for document in documents] if is_html else sources
-        detected = await self._languages(texts, request.source or self.pair[0])
-        needed = [self._needs_translation(guess.language, request.target or self.pair[1]) for guess in detected]
-        if is_html:
-            outputs = await self._translate_html(list(itertools.compress(documents, needed)), self._options(request))
-        else:
-            outputs = await self._translate_texts(list(itertools.compress(texts, needed)), request)
-        remaining = iter(outputs)
-        results = [next(remaining) if need else [source] for source, need in zip(sources, needed, strict=True)]
-        response = TranslateResponse(translatedText=[best for best, *_ in results] if is_list else results[0][0])
-        if request.source == AUTO:
-            response.detectedLanguage = detected if is_list else detected[0]
-        if request.alternatives:
-            response.alternatives = [others for _, *others in results] if is_list else results[0][1:]
-        return response
+        results, detected = await self._translate_sources(sources, request)
+
+        def shaped(values: list[Any]) -> Any:
+            return values[0] if isinstance(request.q, str) else values
+
+        return TranslateResponse(
+            translatedText=shaped([best for best, *_ in results]),
+            detectedLanguage=shaped(detected) if request.source == AUTO else None,
+            alternatives=shaped([others for _, *others in results]) if request.alternatives else None,
+        )
 
     async def trace(self, request: TraceRequest) -> TraceResponse:
         """The response to /trace."""
@@ -130,6 +122,22 @@ class Service:
             steps=limits.max_steps,
             keys=self.admission.requires_key,
         )
+
+    async def _translate_sources(
+        self, sources: Sequence[str], request: TranslateRequest
+    ) -> tuple[list[list[str]], list[DetectedLanguage]]:
+        """The best translation of each source, followed by alternatives; and the languages of the sources."""
+        is_html = request.format == "html"
+        documents = await asyncio.to_thread(lambda: [Document(source) for source in sources]) if is_html else []
+        texts = [" ".join(document.texts) for document in documents] if is_html else sources
+        detected = await self._languages(texts, request.source or self.pair[0])
+        needed = [self._needs_translation(guess.language, request.target or self.pair[1]) for guess in detected]
+        if is_html:
+            outputs = await self._translate_html(list(itertools.compress(documents, needed)), self._options(request))
+        else:
+            outputs = await self._translate_texts(list(itertools.compress(texts, needed)), request)
+        remaining = iter(outputs)
+        return [next(remaining) if need else [source] for source, need in zip(sources, needed, strict=True)], detected
 
     async def _translate_texts(self, texts: Sequence[str], request: TranslateRequest) -> Sequence[list[str]]:
         """The best translation of each text, followed by alternatives if they are requested."""

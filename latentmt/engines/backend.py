@@ -30,6 +30,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def hints(self) -> dict[str, str]:
+        """What each method does, in a few words."""
+        ...
+
+    @property
     def default_method(self) -> str:
         """The method to use when none is asked for."""
         ...

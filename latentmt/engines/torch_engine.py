@@ -87,6 +87,15 @@ class TorchEngine:
         return self.networks.methods
 
     @property
+    def hints(self) -> dict[str, str]:
+        others = {
+            "prior": "no refinement: the first guess",
+            "teacher": "the autoregressive teacher, word after word, instead",
+        }
+        fields = {name: field_type.hint for name, field_type in self.networks.types.items()}
+        return {method: (others | fields)[method] for method in self.methods}
+
+    @property
     def default_method(self) -> str:
         return self.networks.default_method
 

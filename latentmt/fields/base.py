@@ -50,6 +50,8 @@ class FieldType(ABC):
     name: ClassVar[str]
     """The method's name everywhere: options, recipes, bundles, reports."""
     style: ClassVar[Style]
+    hint: ClassVar[str] = ""
+    """What it does, in a few words, for people who choose a method."""
     learned: ClassVar[bool] = False
     """Whether it has a network, which is trained; then a model has the field if it has that network."""
     compiles: ClassVar[bool] = True

@@ -14,6 +14,7 @@ class Delta(FieldType):
 
     name = "delta"
     style = Style("delta", "#0072B2", "X")
+    hint = "re-reads its own translation"
 
     def bind(self, context: Context, network: nn.Module | None = None) -> Field:
         model, layout = context.model, context.layout

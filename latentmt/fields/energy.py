@@ -50,6 +50,7 @@ class Energy(LearnedField):
 
     name = "energy"
     style = Style("energy", "#D55E00", "^")
+    hint = "downhill on a learned energy"
     compiles = False
     network = EnergyNetwork
 

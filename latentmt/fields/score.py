@@ -31,4 +31,5 @@ class Score(LearnedField):
 
     name = "score"
     style = Style("score", "#009E73", "o")
+    hint = "a learned direction, no word decoded"
     network = ScoreNetwork

@@ -169,6 +169,7 @@ class ModelResponse(BaseModel):
     source: str
     target: str
     methods: list[str]
+    hints: Annotated[dict[str, str], Field(description="What each method does, in a few words.")]
     reranks: list[str]
     default: Annotated[str, Field(description="The decoding options if a request sets none.")]
     method: str

@@ -113,6 +113,7 @@ class Service:
             source=self.pair[0],
             target=self.pair[1],
             methods=list(self.translator.methods),
+            hints=self.translator.backend.hints,
             reranks=list(self.translator.backend.rerankers),
             default=str(options),
             method=options.method,

@@ -6,13 +6,6 @@ const TYPING_DELAY = 180; // ms without a key before a request is sent
 const MAX_TRACED = 1200; // characters whose refinement is shown
 const SURE = 0.9;        // probability from which on a token is not shaded: label smoothing keeps most below it
 const SEARCH = { lengths: 5, samples: 5 };
-const HINTS = {
-  prior: "no refinement: the first guess",
-  delta: "re-reads its own translation",
-  score: "a learned direction, no word decoded",
-  energy: "downhill on a learned energy",
-  teacher: "the autoregressive teacher, word after word, instead",
-};
 const RERANKERS = {
   teacher: "scored by the teacher: log-probability per token",
   decoder: "scored by the decoder: log-probability per token, given the latent",
@@ -314,7 +307,7 @@ function showControls() {
   $("key-field").hidden = !model.keys;
   const methods = model.methods.map((method) => {
     const label = element("label", "", method === "prior" ? "none" : method);
-    label.title = HINTS[method] ?? "";
+    label.title = model.hints[method];
     const input = element("input");
     Object.assign(input, { type: "radio", name: "method", value: method, checked: method === model.method });
     label.prepend(input);

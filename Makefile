@@ -27,7 +27,7 @@ demo: .venv/installed
 train-demo: .venv/installed-dev
 	$(BIN)/latentmt numbers $(TEXT)
 	$(BIN)/latentmt run recipes/numbers --data $(TEXT)
-	@echo; echo "Translations before refinement (L=0) and after each step along the learned score, and their certainty:"
+	@echo; echo "Translations before refinement (L=0) and after each step along the learned score, and their confidence:"
 	@$(BIN)/latentmt trace --model $(RUN) --steps 2 $(NUMBERS)
 	@echo; echo "The test set; a sentence counts as exact if it keeps to one style throughout:"
 	@$(BIN)/latentmt evaluate --model $(RUN) --src $(TEXT)/test.de \

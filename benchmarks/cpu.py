@@ -53,7 +53,7 @@ def convert(teacher: Teacher, tokenizer: Tokenizer, folder: Path) -> None:
         embedding.weight, side.scale_embeddings = _array(teacher.embedding.weight), True
         side.position_encodings.encodings = _array(teacher.embedding.positions.table)
         _norm(side.layer_norm, stack.norm)
-        for number, (written, layer) in enumerate(zip(side.layer, stack.layers, strict=True)):
+        for number, (written, layer) in enumerate(zip(side.layer, list[Any](stack.layers), strict=True)):
             _norm(written.self_attention.layer_norm, layer.self_norm)
             _linear(written.self_attention.linear[0], layer.self_attention.query_key_value)
             _linear(written.self_attention.linear[1], layer.self_attention.out)
@@ -83,11 +83,11 @@ def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return tensor.detach().float().numpy().copy()  # the converter scales in place
 
 
-def _linear(written: Any, layer: torch.nn.Linear) -> None:
+def _linear(written: Any, layer: Any) -> None:
     written.weight, written.bias = _array(layer.weight), _array(layer.bias)
 
 
-def _norm(written: Any, layer: torch.nn.LayerNorm) -> None:
+def _norm(written: Any, layer: Any) -> None:
     written.gamma, written.beta = _array(layer.weight), _array(layer.bias)
 
 

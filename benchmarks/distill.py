@@ -26,9 +26,9 @@ import torch
 from latentmt import distill as distilling
 from latentmt.data.corpus import Corpus, CorpusWriter, Sentences
 from latentmt.distill import DistillConfig, distill
+from latentmt.engines.torch_engine import device_name
 from latentmt.infer import beam
 from latentmt.infer.beam import BeamConfig, Hypothesis
-from latentmt.measure.machine import device_name
 from latentmt.models.teacher import Teacher
 from latentmt.networks import load_bundle
 from latentmt.train.ranks import pick_device
@@ -70,6 +70,7 @@ def first_sentences(corpus: Corpus, count: int, folder: Path) -> Corpus:
         )
         writer.commit(
             fingerprint=f"the first {pairs} pairs of {manifest.fingerprint}",
+            settings=manifest.settings,
             languages=manifest.languages,
             rules=manifest.rules,
             row_width=manifest.row_width,
@@ -139,7 +140,7 @@ def main() -> None:
     parser.add_argument("--plain-sentences", type=int, default=2_000)
     parser.add_argument("--batch-tokens", type=int, default=131_072)
     parser.add_argument("--beam", type=int, default=4)
-    parser.add_argument("--device")
+    parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     device, search = pick_device(arguments.device), BeamConfig(beam=arguments.beam)
     teacher = cast(Teacher, load_bundle(arguments.teacher, device, "teacher").network)

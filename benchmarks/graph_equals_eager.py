@@ -21,9 +21,10 @@ import torch
 
 from latentmt.data.text import all_text, read_lines
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.engines.torch_engine import TorchEngine
+from latentmt.engines.torch_engine import torch_engine
 from latentmt.infer.search import Networks
-from latentmt.options import DecodingOptions
+from latentmt.measure.methods import refining_methods
+from latentmt.options import DecodingOptions, Rerank
 from latentmt.train.ranks import pick_device
 from latentmt.translator import Translator
 
@@ -34,13 +35,14 @@ LEAST = {"float32": 0.98, "bfloat16": 0.7}
 
 
 def ways(translator: Translator) -> list[DecodingOptions]:
-    refining = [method for method in ("delta", "score", "energy") if method in translator.methods]
-    rerank: Any = "teacher" if translator.networks.teacher else "decoder"
-    found = [DecodingOptions("prior", 0), *(DecodingOptions(method, steps) for method in refining for steps in (1, 4))]  # type: ignore[arg-type]
-    found += [DecodingOptions(method, 1, lengths=5, samples=5, rerank=rerank) for method in refining]  # type: ignore[arg-type]
-    return found + (
-        [DecodingOptions("teacher", beam=1), DecodingOptions("teacher", beam=4)] if translator.networks.teacher else []
-    )
+    refining, has_teacher = refining_methods(translator), "teacher" in translator.methods
+    rerank: Rerank = "teacher" if has_teacher else "decoder"
+    options = [
+        DecodingOptions("prior", 0),
+        *(DecodingOptions(method, steps) for method in refining for steps in (1, 4)),
+    ]
+    options += [DecodingOptions(method, 1, lengths=5, samples=5, rerank=rerank) for method in refining]
+    return options + ([DecodingOptions("teacher", beam=beam) for beam in (1, 4)] if has_teacher else [])
 
 
 @torch.no_grad()
@@ -49,17 +51,18 @@ def gap(networks: Networks, sentence: Sequence[int], place: int, device: torch.d
     model = networks.latent
     assert model is not None
     source = model.encode(Tokens.padded([sentence]).to(device))
-    lengths = predict_lengths(model, source)[:, 0]
+    lengths = model.output.predict_lengths(source)[:, 0]
     layout = Layout.from_lengths(lengths, int(lengths.max()))
     prior = model.prior(layout, model.prior.project_kv(source))
-    states = model.decode(prior.mean, layout, model.decoder_stack.project_kv(source))
-    first, second = model.logits(states[0, place]).float().topk(2).values.tolist()
-    return (first - second) / max(abs(first), 1e-9)
+    states = model.decode(prior.mode, layout, model.decoder_stack.project_kv(source))
+    first, second = model.embedding.logits(states[0, place]).float().topk(2).values.tolist()
+    return float((first - second) / max(abs(first), 1e-9))
 
 
 def compare(translator: Translator, sentences: list[list[int]], options: DecodingOptions) -> dict[str, Any]:
-    networks, device = translator.backend.networks, translator.backend.device
-    eager, graphed = TorchEngine(networks, graphs=False), TorchEngine(networks, graphs=True)
+    engine = torch_engine(translator.backend)
+    networks, device = engine.networks, engine.device
+    eager, graphed = engine.variant(graphs=False), engine.variant(graphs=True)
     left = eager.best(sentences, options)
     alone, differing = [], []
     for _ in range(3):  # a shape is searched, then recorded, then replayed
@@ -86,7 +89,7 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("--sentences", type=int, default=500)
     parser.add_argument("--dtypes", nargs="+", choices=LEAST, default=[*LEAST])
-    parser.add_argument("--device")
+    parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     device, results, enough = pick_device(arguments.device), {}, True
     for dtype in arguments.dtypes:

@@ -124,7 +124,7 @@ def make_parser(description: str | None, steps: int) -> argparse.ArgumentParser:
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--tasks", nargs="+", default=["teacher", "latent", "score", "energy"])
-    parser.add_argument("--device")
+    parser.add_argument("--device", default="auto")
     return parser
 
 

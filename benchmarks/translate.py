@@ -21,8 +21,8 @@ import torch
 from torch import nn
 
 from latentmt.display import output
-from latentmt.engines.torch_engine import TorchEngine
-from latentmt.infer import engine
+from latentmt.engines import torch_engine as engines
+from latentmt.engines.torch_engine import TorchEngine, torch_engine
 from latentmt.infer.postprocess import PieceTable
 from latentmt.measure.latency import SourceSet, measure_speed, read_source, show_speed
 from latentmt.measure.machine import Machine
@@ -36,7 +36,7 @@ SEARCH = DecodingOptions("score", 1, lengths=5, samples=5, rerank="teacher")
 SINGLE = [
     DecodingOptions("prior", 0),
     *(DecodingOptions(method, steps) for steps in (1, 4) for method in ("score", "delta")),
-]  # type: ignore[arg-type]
+]
 WAYS = [
     *SINGLE,
     DecodingOptions("score", 1, lengths=2, rerank="teacher"),
@@ -48,22 +48,23 @@ WAYS = [
 
 def pad_vocabulary(translator: Translator, size: int) -> None:
     """Give the networks as many pieces, whose scores are 0."""
-    for network in (translator.backend.networks.latent, translator.backend.networks.teacher):
+    engine = torch_engine(translator.backend)
+    networks = engine.networks
+    for network in (networks.latent, networks.teacher):
         assert network is not None
         weight = network.embedding.weight.data
         rows = weight.new_zeros(size - len(weight), weight.shape[1])
         network.embedding.weight = nn.Parameter(torch.cat((weight, rows)), requires_grad=False)
-    networks = translator.backend.networks
     known = networks.pieces
     parts = (getattr(known, field.name) for field in fields(known))
     table = PieceTable(*(torch.cat((part, part.new_zeros(size - len(part)))) for part in parts))
-    networks = replace(networks, pieces=table)
-    translator.backend = TorchEngine(networks, translator.backend.graphed)
+    translator.backend = TorchEngine(replace(networks, pieces=table), engine.graphed)
 
 
 def rates(translator: Translator, sentences: list[list[int]], options: DecodingOptions) -> tuple[float, float]:
     """Sentences a second, the first time and once everything that can be recorded is."""
-    searching = TorchEngine(translator.backend.networks, translator.backend.graphed)
+    engine = torch_engine(translator.backend)
+    searching = engine.variant(engine.graphed)
     batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
 
     def through() -> float:
@@ -90,7 +91,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=150)
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--batch-tokens", type=int, nargs="+", default=[])
-    parser.add_argument("--device")
+    parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     translator = Translator.load(arguments.model, pick_device(arguments.device))
     if arguments.vocabulary:
@@ -105,7 +106,7 @@ def main() -> None:
     found = []
     sentences = [ids for text in source.texts for ids in text.sentences][: arguments.sentences]
     for options, tokens in itertools.product((SINGLE[0], SINGLE[1], SEARCH, WAYS[-1]), arguments.batch_tokens):
-        engine.BATCH_TOKENS = tokens
+        engines.BATCH_TOKENS = tokens
         first, later = rates(translator, sentences, options)
         found.append({"way": str(options), "batch_tokens": tokens, "first": first, "later": later})
         print(f"{options!s:<26} {tokens:6} tokens together: {first:8,.0f} sentences/s, later {later:8,.0f}", flush=True)

@@ -13,6 +13,7 @@ networks are written and built by `networks`.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -106,8 +107,18 @@ def open_bundle(folder: Path, kind: str | None = None) -> Bundle:
 
 def kinds_in(folder: Path) -> list[str]:
     """The kinds of the bundles that a model's folder holds: the latent model first, the teacher last."""
-    kinds = sorted(path.parent.name for path in folder.glob("*/format.json"))
+    kinds = sorted(path.parent.name for path in folder.glob("*/format.json") if _is_named_by_kind(path))
     return sorted(kinds, key=lambda kind: (kind != "latent", kind == "teacher"))
+
+
+def _is_named_by_kind(path: Path) -> bool:
+    """Not what a killed writer left, nor a copy with another name. A damaged file counts, to show its error."""
+    if path.parent.name.startswith("."):
+        return False
+    try:
+        return bool(json.loads(path.read_text(encoding="utf-8"))["kind"] == path.parent.name)
+    except (OSError, ValueError, LookupError, TypeError):
+        return True
 
 
 def open_model(folder: Path) -> dict[str, Bundle]:

@@ -67,7 +67,7 @@ def load(
     values = current_names(upgrade(values, str(path), warn), kind, str(path), warn)
     for override in overrides:
         _override(values, override, kind, warn)
-    return from_dict(upgrade(values, str(path), warn), kind, str(path))
+    return from_dict(upgrade(values, "--set" if overrides else str(path), warn), kind, str(path))
 
 
 def from_dict(values: Mapping[str, Any], kind: type[S], where: str) -> S:
@@ -233,9 +233,11 @@ def _describe(problem: ErrorDetails, kind: type) -> str:
 def _keys_beside(kind: Any, loc: tuple[int | str, ...]) -> list[str]:
     """The keys that are valid beside the last element of `loc`."""
     for part in loc[:-1]:
-        if isinstance(part, str):  # a number is an index into a tuple
+        if get_origin(kind) is dict:  # the part is a key of it
+            kind = get_args(kind)[1]
+        elif isinstance(part, str):  # a number is an index into a tuple
             kind = get_type_hints(kind).get(part, object) if dataclasses.is_dataclass(kind) else object
-        while not dataclasses.is_dataclass(kind) and get_args(kind):  # tuple[X, ...], X | None
+        while get_origin(kind) is not dict and not dataclasses.is_dataclass(kind) and get_args(kind):  # tuple[X, ...]
             kind = next((argument for argument in get_args(kind) if dataclasses.is_dataclass(argument)), object)
     return [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 

@@ -26,8 +26,8 @@ def info(message: str) -> None:
 class ProgressBar:
     """The progress of a task that counts units of work.
 
-    with Counting("reading", "pairs", total=None) as counting:
-        counting.advance(1000)
+    with ProgressBar("reading", "pairs", total=None) as progress:
+        progress.advance(1000)
     """
 
     def __init__(self, what: str, unit: str, total: int | None = None) -> None:

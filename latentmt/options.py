@@ -57,7 +57,7 @@ class DecodingOptions(Section):
             description="What chooses between candidates: the teacher, or the latent model's decoder, ELBO, marginal."
         ),
     ] = "none"
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1, description="Of the samples.")] = 1
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1, description="Seed of the samples.")] = 1
     length_bias: Annotated[
         float, Field(ge=-0.9, le=5, description="Added to every predicted length, as a share of the source's.")
     ] = 0.0

@@ -178,7 +178,8 @@ def _train(plan: Plan, folder: Path, ranks: Ranks, stop: StopRequest, budget_min
         )
         return training.train(stop, budget_minutes)
     except torch.OutOfMemoryError:
-        key = f"{plan.stage}.train.grad_accumulation"
+        section = plan.stage if plan.stage in ("teacher", "latent") else f"fields.{plan.stage}"
+        key = f"{section}.train.grad_accumulation"
         raise UserError(f"{plan.stage}: a batch does not fit into the GPU's memory; raise {key}") from None
 
 

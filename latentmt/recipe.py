@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from latentmt.config import ALIASES_END, Section, Warn, current_names, load
+from latentmt.config import ALIASES_END, Section, Warn, current_names, from_dict, load
 from latentmt.data.prepare import DataConfig
 from latentmt.display import info
 from latentmt.distill import DistillConfig
+from latentmt.errors import UserError
 from latentmt.fields.learned import DisplacementConfig
-from latentmt.fields.registry import AnyFieldConfig, learned_field
+from latentmt.fields.registry import AnyFieldConfig, learned_fields
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
 from latentmt.train.config import TrainConfig
@@ -115,17 +117,28 @@ def _upgrade(values: dict[str, Any], where: str, warn: Warn) -> dict[str, Any]:
     """Fields under `fields`, each with its kind. Version 0.1 had them at the top."""
     moved = {name: values[name] for name in ("score", "energy") if name in values}
     if moved:
-        warn(f"{where}: {', '.join(moved)} belong under fields; the old place goes with {ALIASES_END}")
+        names = ", ".join(f"{name} is now fields.{name}" for name in moved)
+        warn(f"{where}: {names}; the old place goes with {ALIASES_END}")
     fields = values.get("fields") or {}
     if not isinstance(fields, dict):
         return values
     moved = current_names({"fields": moved}, Recipe, where)["fields"]
     stages = fields | {name: _merged(fields.get(name), stage) for name, stage in moved.items()}
-    for name, stage in stages.items():
-        learned_field(name)
-        stages[name] = _merged({"model": {"kind": name}}, stage) if isinstance(stage, dict) else stage
     others = {name: value for name, value in values.items() if name not in moved}
-    return others | {"fields": {name: stage for name, stage in stages.items() if stage is not None}}
+    present = {name: _with_kind(name, stage, where) for name, stage in stages.items() if stage is not None}
+    return others | {"fields": present}
+
+
+def _with_kind(name: str, stage: Any, where: str) -> Any:
+    """A field's stage with the kind of its model, which is checked here, where its place is known."""
+    if name not in learned_fields():
+        close = difflib.get_close_matches(name, learned_fields(), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(learned_fields())}"
+        raise UserError(f"{where}: unknown field fields.{name} ({hint})")
+    stage = _merged({"model": {"kind": name}}, stage) if isinstance(stage, dict) else stage
+    if isinstance(stage, dict) and isinstance(stage["model"], dict) and stage["model"]["kind"] == name:
+        from_dict(stage["model"], learned_fields()[name].config, f"{where}: fields.{name}.model")
+    return stage
 
 
 def _merged(base: Any, over: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Refinement on a terminal: a sentence after every step, with changed words marked, and the model's certainty."""
+"""Refinement on a terminal: a sentence after every step, with changed words marked, and the model's confidence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show_trace(
         for step in trace.steps:
             words = _step_text(translator, step).split()
             name = f"{options.method}-{step.number}" if step.number else "L=0"
-            _line(console, name, _marked(words, before), f"{100 * step.certainty:.0f}%")
+            _line(console, name, _marked(words, before), f"{100 * step.confidence:.0f}%")
             before = words
         _line(console, "read as", Text(_translation(translator, trace)))
         for score, candidate in _ranked(translator, trace):

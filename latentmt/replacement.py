@@ -153,7 +153,7 @@ class WorkFolder:
                 _move(self.work / other, folder / other)
             if training.exists():  # after its artefact; restored before it
                 _move(training, folder / TRAINING / other)
-        info(f"{folder}: {', '.join(reversed(moved))} put aside until all is made again")
+        info(f"{folder}: {', '.join(reversed(moved))} kept until everything is made again")
 
     def _restore(self, folder: Path, artefact: str) -> None:
         """Move an artefact and its training back."""

@@ -55,7 +55,7 @@ class Annotation:
     attention: npt.NDArray[np.float32]
     """By target and source token: how much of the target token is owed to the source token. Rows sum to 1."""
     log_probs: list[float]
-    """Of the target's tokens: the teacher's where there is one, else the latent decoder's at the posterior's mean."""
+    """Of the target's tokens, if asked for: the teacher's, else the latent decoder's at the posterior's mean."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Step:
     """The time since the step before; the first one is encoding, length and prior."""
 
     @property
-    def certainty(self) -> float:
+    def confidence(self) -> float:
         """The geometric mean of the tokens' probabilities."""
         return min(1.0, math.exp(sum(self.log_probs) / max(len(self.log_probs), 1)))
 

@@ -172,10 +172,11 @@ class Translator:
         options: DecodingOptions | None = None,
         *,
         alternatives: int = 0,
+        alignment: bool = False,
         details: bool = False,
         check_cancelled: CheckCancelled = never_cancelled,
     ) -> list[Translation]:
-        """Translate texts, with up to so many alternatives each, and with details: tokens and alignment.
+        """Translate texts, with up to so many alternatives each; with their alignment; or with details, also tokens.
 
         An alternative of several sentences has the second best candidate of each, then the third best, and so on.
         """
@@ -184,12 +185,12 @@ class Translator:
         segments = [segment for text in segmented for segment in text.translated]
         candidates = self._candidates(segments, options, alternatives, check_cancelled)
         best = self._translate(segments, [ranked[0] for ranked in candidates], check_cancelled, options)
-        if details:
-            best = self._annotated(best, check_cancelled)
+        if alignment or details:
+            best = self._annotated(best, check_cancelled, log_probs=details)
         results, start = [], 0
         for text in segmented:
             here = slice(start, start := start + len(text.translated))
-            result = self._joined(text, best[here], options, details)
+            result = self._joined(text, best[here], options, alignment or details)
             if alternatives:
                 result = replace(
                     result, alternatives=self._alternatives(text, candidates[here], result.text, check_cancelled)
@@ -219,7 +220,7 @@ class Translator:
     ) -> list[SentenceTrace]:
         """The same for options already chosen."""
         if options.method == "teacher":
-            raise UserError("there are no refinement steps in what the teacher does")
+            raise UserError("the teacher has no refinement steps to trace")
         traces = []
         for ids in self.sentences(text):
             check_cancelled()
@@ -308,11 +309,12 @@ class Translator:
         ]
 
     def _annotated(
-        self, results: Sequence[TranslatedSegment], check_cancelled: CheckCancelled
+        self, results: Sequence[TranslatedSegment], check_cancelled: CheckCancelled, log_probs: bool = False
     ) -> list[TranslatedSegment]:
-        """The same with attention and probabilities of their tokens."""
+        """The same with attention, and with the probabilities of their tokens if they are asked for."""
         targets = [result.candidate.readable for result in results]
-        annotations = self.backend.annotate([result.segment.ids for result in results], targets, check_cancelled)
+        sources = [result.segment.ids for result in results]
+        annotations = self.backend.annotate(sources, targets, check_cancelled, log_probs)
         return [
             replace(
                 result,
@@ -325,18 +327,18 @@ class Translator:
         ]
 
     def _joined(
-        self, text: SegmentedText, results: Sequence[TranslatedSegment], options: DecodingOptions, details: bool
+        self, text: SegmentedText, results: Sequence[TranslatedSegment], options: DecodingOptions, alignment: bool
     ) -> Translation:
         return Translation(
             text.joined([result.text for result in results]),
             [id_ for result in results for id_ in result.candidate.decoded],
             _score(results, options),
-            tokens=[token for result in results for token in self._tokens(result)] if details else [],
-            alignment=text.alignment(results) if details else [],
+            tokens=[token for result in results for token in self._tokens(result)],
+            alignment=text.alignment(results) if alignment else [],
         )
 
     def _tokens(self, result: TranslatedSegment) -> list[Token]:
-        if result.annotation is None:
+        if result.annotation is None or not result.annotation.log_probs:
             return []
         ids = result.candidate.readable
         text, ends = self.tokenizer.decode([ids])[0], [end for _, end in self.tokenizer.spans(ids)]

@@ -1,6 +1,7 @@
 """A model survives being written and read, and nothing damaged is mistaken for one."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from latentmt import networks
+from latentmt.bundle import kinds_in
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
@@ -156,3 +158,15 @@ def test_translating_keeps_order_and_count_and_does_not_depend_on_company(tmp_pa
         translator.translate(texts, method="energy")
     with pytest.raises(UserError, match="no model"):
         Translator.load(tmp_path / "latent")
+
+
+def test_other_folders_of_a_model_are_left_alone(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    saved(tmp_path / "latent", "latent", tokenizer)
+    for other in ("latent_old", ".latent.writing"):
+        shutil.copytree(tmp_path / "latent", tmp_path / other)
+    assert kinds_in(tmp_path) == ["latent"]
+    (tmp_path / "teacher").mkdir()
+    (tmp_path / "teacher" / "format.json").write_text("{")
+    assert kinds_in(tmp_path) == ["latent", "teacher"]  # damaged, which loading says
+    with pytest.raises(UserError, match=r"teacher/format\.json: cannot be read"):
+        Translator.load(tmp_path)

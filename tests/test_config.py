@@ -1,3 +1,4 @@
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,8 @@ from pydantic import Field
 from latentmt.config import Section, current_names, from_dict, load, original_names, to_dict, to_yaml
 from latentmt.errors import UserError
 from latentmt.recipe import Recipe, load_recipe, recipe_name
+
+ROOT = Path(__file__).parent.parent
 
 RECIPES = sorted(Path(__file__).parent.parent.glob("recipes/*/recipe.yaml"))
 
@@ -221,3 +224,37 @@ def test_every_other_yaml_file_beside_a_recipe_is_a_recipe(path: Path) -> None:
 def test_all_promised_recipes_are_there() -> None:
     names = {path.parent.name for path in RECIPES}
     assert names >= {"numbers", "ted_deen", "tatoeba_europarl_deen", "wmt14_ende", "wmt16_roen"}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("fields.score.model.foo=1", "--set: fields.score.model: unknown key foo"),
+        ("fields.score.model.dropuot=0.2", "unknown key dropuot (did you mean dropout?)"),
+        ("fields.score.train.stepz=3", "unknown key fields.score.train.stepz (did you mean steps?)"),
+        ("fields.scor.train.steps=3", "--set: unknown field fields.scor (did you mean score?)"),
+        ("fields=3", "fields: input should be an object"),
+        ("fields.score.model.kind=energy", "fields.score.model.kind is energy"),
+    ],
+)
+def test_mistakes_in_a_fields_section_are_named_by_their_place(override: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_recipe(ROOT / "recipes" / "numbers", [override])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_fields_at_the_top_still_load_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new = load_recipe(ROOT / "recipes" / "numbers")
+    assert capsys.readouterr().err == ""
+    text = (ROOT / "recipes" / "numbers" / "recipe.yaml").read_text()
+    head, _, field = text.partition("fields:\n")
+    old = tmp_path / "recipe.yaml"
+    old.write_text(
+        head + textwrap.dedent(field).replace("model: {", "model: {kind: score, ").replace("learning_rate", "rate")
+    )
+    assert load_recipe(old).fields == new.fields
+    assert "score is now fields.score; the old place goes with 0.3" in capsys.readouterr().err
+    assert load_recipe(old, ["score.train.rate=1e-4"]).fields["score"].train.learning_rate == 1e-4
+    assert load_recipe(old, ["fields.score.train.learning_rate=1e-4"]).fields["score"].train.learning_rate == 1e-4
+    assert load_recipe(old, ["score=null"]).fields == {}

@@ -312,7 +312,7 @@ def test_what_this_translator_cannot_do_is_refused(translator: Translator) -> No
         with pytest.raises(UserError, match=f"method {method}: this model has only teacher"):
             teacher.options(method=method)
     for one in (teacher, translator):
-        with pytest.raises(UserError, match="no refinement steps in what the teacher does"):
+        with pytest.raises(UserError, match="the teacher has no refinement steps"):
             one.trace("Ein Satz.", method="teacher")
 
 

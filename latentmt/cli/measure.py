@@ -132,7 +132,7 @@ def report(
         Path | None, typer.Option(help="Where the report goes. Default: report/ in the model's folder.")
     ] = None,
     plane: Annotated[
-        str | None, typer.Option(help="A model with two latent entries (latent_dim: 2) and a score, for Figure 4.")
+        str | None, typer.Option(help="A model with latent_dim: 2 and a learned field, for Figure 4.")
     ] = None,
     example: Annotated[
         tuple[str, str] | None,
@@ -154,7 +154,7 @@ def report(
     device: DeviceOption = AUTO,
     threads: ThreadsOption = None,
 ) -> None:
-    """Measure a model as the paper measures its own, what is missing of it, and write it up: HTML and Markdown."""
+    """Write a report like the paper's evaluation, as HTML and Markdown. Only what is missing is measured."""
     from latentmt.display import output
     from latentmt.measure.report import Settings
     from latentmt.measure.results import json_file

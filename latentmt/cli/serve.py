@@ -13,7 +13,9 @@ from latentmt.errors import UserError
 
 def serve(
     model: ModelOption = None,
-    host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 is all there are.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="The address to listen at; 0.0.0.0 listens at all addresses.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8000,
     device: Annotated[
         list[str] | None,
@@ -23,12 +25,15 @@ def serve(
         int | None, typer.Option(help="Batches translated at the same time. Default: as many as a CPU has cores.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Cores for each of them. Default: 1.")] = None,
-    max_characters: Annotated[int, typer.Option(help="Of one request.")] = 10_000,
-    max_sentences: Annotated[int, typer.Option(help="Of one request.")] = 256,
+    max_characters: Annotated[int, typer.Option(help="The most characters of one request.")] = 10_000,
+    max_sentences: Annotated[int, typer.Option(help="The most sentences of one request.")] = 256,
     max_waiting: Annotated[int, typer.Option(help="Requests that may wait; more are answered with 429.")] = 128,
     timeout: Annotated[float, typer.Option(help="Seconds that a request may take, waiting included.")] = 30,
     api_keys: Annotated[
-        Path | None, typer.Option(help="Serve only who has a key: a file of them, perhaps with requests a minute.")
+        Path | None,
+        typer.Option(
+            help="Require an API key: a file with one key a line, optionally followed by its requests per minute."
+        ),
     ] = None,
     cors: Annotated[list[str] | None, typer.Option(metavar="ORIGIN", help="Allow requests from pages there.")] = None,
     verbose: Annotated[

@@ -68,7 +68,7 @@ def run(
     tokenizer: TokenizerOption = None,
     replace: ReplaceOption = False,
 ) -> None:
-    """Do what is missing of a recipe, in order: prepare, teacher, distill, latent model, fields."""
+    """Run the stages of a recipe that are not finished: prepare, teacher, distill, latent model, fields."""
     from latentmt.pipeline import run as run_recipe
     from latentmt.recipe import load_recipe
     from latentmt.train.ranks import init_distributed

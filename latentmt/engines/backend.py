@@ -55,8 +55,13 @@ class Backend(Protocol):
         ...
 
     @property
+    def cores(self) -> int:
+        """Cores of this machine that batches may be spread over."""
+        ...
+
+    @property
     def info(self) -> dict[str, Any]:
-        """What results depend on beside the options: device, precision, versions, batch size."""
+        """What results depend on beside the options: device, dtype, versions, batch_tokens, graphed."""
         ...
 
     def best(
@@ -82,8 +87,9 @@ class Backend(Protocol):
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         check_cancelled: CheckCancelled = never_cancelled,
+        log_probs: bool = False,
     ) -> list[Annotation]:
-        """Attention and probabilities of given targets. Sources end with EOS, targets do not."""
+        """Attention, and if asked for log-probabilities, of given targets. Sources end with EOS, targets do not."""
         ...
 
     def trace(self, sentence: list[int], options: DecodingOptions) -> SentenceTrace:

@@ -112,8 +112,14 @@ class TorchEngine:
         return self.device.type == "cuda"
 
     @property
+    def cores(self) -> int:
+        return _CORES
+
+    @property
     def info(self) -> dict[str, Any]:
         return {
+            "batch_tokens": self.batch_tokens,
+            "graphed": self.graphed,
             "device": device_name(self.device),
             "dtype": str(self.dtype).removeprefix("torch."),
             "versions": {"latentmt": latentmt.__version__, "torch": str(torch.__version__)},
@@ -142,12 +148,17 @@ class TorchEngine:
         )
 
     def annotate(
-        self, sources: Sentences, targets: Sentences, check_cancelled: CheckCancelled = never_cancelled
+        self,
+        sources: Sentences,
+        targets: Sentences,
+        check_cancelled: CheckCancelled = never_cancelled,
+        log_probs: bool = False,
     ) -> list[Annotation]:
         lengths = [max(len(source), len(target) + 1) for source, target in zip(sources, targets, strict=True)]
 
         def work(group: Indices) -> list[Annotation]:
-            return annotate(self.networks, [sources[index] for index in group], [targets[index] for index in group])
+            pairs = [sources[index] for index in group], [targets[index] for index in group]
+            return annotate(self.networks, *pairs, log_probs)
 
         return self._in_batches(lengths, self.batch_tokens, work, check_cancelled)
 

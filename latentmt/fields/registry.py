@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Annotated, Any, TypeVar
@@ -22,12 +24,20 @@ ENTRY_POINTS = "latentmt.fields"
 
 T = TypeVar("T", bound=type[FieldType])
 
+_RESERVED = frozenset(
+    (
+        *("prior", "posterior", "teacher", "latent"),  # methods and networks
+        *("corpus", "distilled", "training", "replaced", "report"),  # folders beside a field's bundle
+    )
+)
 _TYPES: dict[str, FieldType] = {}
 
 
 def register_field(type_: T) -> T:
     """Add a field type; usable as a decorator. A name is taken once."""
-    if type_.name in ("prior", "teacher", "latent") or type(_TYPES.get(type_.name)) not in (type(None), type_):
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", type_.name):
+        raise UserError(f"field {type_.name}: expected a name of lower-case letters, digits and underscores")
+    if type_.name in _RESERVED or type(_TYPES.get(type_.name)) not in (type(None), type_):
         raise UserError(f"field {type_.name}: the name is taken")
     _TYPES[type_.name] = type_()
     return type_
@@ -44,8 +54,14 @@ def field_types() -> dict[str, FieldType]:
 
 
 def learned_fields() -> dict[str, LearnedField]:
-    """Those that are trained. Of several that a model has, the first is its default method."""
+    """Those that are trained."""
     return {name: type_ for name, type_ in field_types().items() if isinstance(type_, LearnedField)}
+
+
+def preferred_field(names: Collection[str]) -> str | None:
+    """Of these fields, the one to use when none is asked for: the first learned one, else the first."""
+    types = [type_ for type_ in field_types().values() if type_.name in names]
+    return min(types, key=lambda type_: not type_.learned).name if types else None
 
 
 def learned_field(name: str) -> LearnedField:

@@ -20,9 +20,9 @@ from latentmt.results import Annotation
 
 @torch.no_grad()
 def annotate(
-    networks: Networks, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    networks: Networks, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], log_probs: bool = False
 ) -> list[Annotation]:
-    """Annotate pairs. Sources end with EOS, targets do not.
+    """Annotate pairs, with log-probabilities if they are asked for. Sources end with EOS, targets do not.
 
     Cross-attention weights of all layers and heads are averaged. EOS, which tokens without a source attend to, is left
     out. What remains is squared, to sharpen it, and normalised.
@@ -33,18 +33,20 @@ def annotate(
     source = Tokens.padded(sources).to(device)
     target = Tokens.padded([[*ids, EOS] for ids in targets]).to(device)
     weights: list[Tensor] = []
+    scores = torch.zeros(len(targets), 0)
     if model := networks.latent:
         encoded = model.encode(source)
         z = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
         states = model.decode(z, target.layout, model.decoder_stack.project_kv(encoded), weights)
-        log_probs = model.log_prob(states, target)
-    if teacher := networks.teacher:
+        if log_probs and not networks.teacher:
+            scores = model.log_prob(states, target)
+    if (teacher := networks.teacher) and (log_probs or not networks.latent):
         memory = teacher.decoder_stack.project_kv(teacher.encode(source))
-        log_probs = teacher.log_prob(target, memory, None if networks.latent else weights)
+        scores = teacher.log_prob(target, memory, None if networks.latent else weights)
     attention = torch.stack(weights).float().mean((0, 2)).cpu()
     return [
-        Annotation(_sharpened(rows[: len(ids), : len(source_ids) - 1]).numpy(), log_prob[: len(ids)])
-        for rows, source_ids, ids, log_prob in zip(attention, sources, targets, log_probs.tolist(), strict=True)
+        Annotation(_sharpened(rows[: len(ids), : len(source_ids) - 1]).numpy(), score[: len(ids)] if log_probs else [])
+        for rows, source_ids, ids, score in zip(attention, sources, targets, scores.tolist(), strict=True)
     ]
 
 

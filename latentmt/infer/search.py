@@ -18,7 +18,7 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.fields.base import Context, Field, FieldType
 from latentmt.fields.learned import FieldNetwork
 from latentmt.fields.refine import OnStep, Stop, refine
-from latentmt.fields.registry import field_types
+from latentmt.fields.registry import field_types, preferred_field
 from latentmt.infer.postprocess import PieceTable, readable
 from latentmt.infer.rerank import MARGINAL_SAMPLES, by_decoder, by_elbo, by_marginal, by_teacher
 from latentmt.models.latent import LatentModel
@@ -49,8 +49,7 @@ class Networks:
     @property
     def default_method(self) -> str:
         """The first learned field; without one, the first other field; without a latent model, the teacher."""
-        refining = [name for name in self.methods if name in self.types]
-        return next((name for name in refining if name in self.fields), (*refining, "teacher")[0])
+        return preferred_field(self.methods) or "teacher"
 
     def compiles(self, options: DecodingOptions) -> bool:
         """Whether a search can be compiled: not where the host decides when to stop, nor a field that cannot be."""

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from latentmt.data.text import all_text, read_lines
 from latentmt.display import ProgressBar, table
-from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
 from latentmt.files import sha256
 from latentmt.measure.bootstrap import Comparison, paired_bootstrap
@@ -250,8 +249,8 @@ def _conditions(translator: Translator, texts: EvalSet) -> dict[str, Any]:
         "sentences": len(texts.sources),
         "files": texts.files,
         "models": translator.fingerprints,
-        "graphed": torch_engine(translator.backend).graphed,
-        "batch": torch_engine(translator.backend).batch_tokens,
+        "graphed": translator.backend.info["graphed"],
+        "batch": translator.backend.info["batch_tokens"],
     }
 
 

@@ -70,7 +70,10 @@ def health(translator: Translator, corpus: Corpus, distilled: bool) -> list[Chec
     return [
         Check("raw KL, nats a token", sums["kl"] / tokens, low=0.25),
         Check("reconstructed from the posterior's mean", sums["reconstructed"] / tokens, low=0.9),
-        *(Check(f"cosine of {name} and displacement", sums[name] / tokens, low=0.6) for name in _learned(translator)),
+        *(
+            Check(f"cosine of {name} and displacement", sums[f"cosine of {name}"] / tokens, low=0.6)
+            for name in _learned(translator)
+        ),
         Check("predicted length over the right one", sums["predicted"] / tokens, low=0.97, high=1.03),
         Check("BLEU, L=0", bleu),
         *(Check(f"BLEU, {name}, above L=0", gain, low=0.3) for name, gain in gains.items()),
@@ -121,7 +124,7 @@ def _sums(translator: Translator, batch: Pairs) -> dict[str, Tensor]:
         "kl": (prior.kl(posterior) * layout.real).sum(),
         "reconstructed": ((read.ids == target.ids) & layout.real).sum(),
         "predicted": latent.output.predict_lengths(source).sum(),
-        **{method: (cosine(method) * layout.real).sum() for method in _learned(translator)},
+        **{f"cosine of {method}": (cosine(method) * layout.real).sum() for method in _learned(translator)},
     }
 
 

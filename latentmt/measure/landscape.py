@@ -19,7 +19,8 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
 from latentmt.fields.refine import refine
-from latentmt.measure.methods import default_method, refining_methods, require_latent
+from latentmt.fields.registry import preferred_field
+from latentmt.measure.methods import refining_methods, require_latent
 from latentmt.nn.attention import EncoderOutput
 from latentmt.projection import grid_around
 from latentmt.translator import Translator
@@ -127,8 +128,8 @@ def _field_method(translator: Translator) -> str:
     networks = torch_engine(translator.backend).networks
     learned = [method for method in refining_methods(translator) if method in networks.fields]
     if networks.latent is None or networks.latent.latent_dim != 2 or not learned:
-        raise UserError("landscape: a latent model of two entries (latent_dim: 2) and its score are needed")
-    return default_method(learned)
+        raise UserError("landscape: a latent model of two entries (latent_dim: 2) with a learned field is needed")
+    return str(preferred_field(learned))
 
 
 def _encoded(translator: Translator, reference: str) -> list[int]:

@@ -18,4 +18,5 @@ class Machine:
     @staticmethod
     def from_translator(translator: Translator) -> Machine:
         """The machine that a translator runs on."""
-        return Machine(**translator.backend.info)
+        info = translator.backend.info
+        return Machine(info["device"], info["dtype"], info["versions"])

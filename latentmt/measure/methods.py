@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 
 from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
 from latentmt.fields.base import Style
-from latentmt.fields.registry import field_types, learned_fields
+from latentmt.fields.registry import field_types
 from latentmt.models.latent import LatentModel
 from latentmt.translator import Translator
 
@@ -32,11 +31,6 @@ def field_style(name: str) -> Style:
 def refining_methods(translator: Translator) -> list[str]:
     """The translator's methods that refine a latent."""
     return [method for method in translator.methods if method not in ("prior", "teacher")]
-
-
-def default_method(methods: Sequence[str]) -> str:
-    """Of methods that refine, the one to use when none is asked for: the first learned field, else the first."""
-    return next((name for name in learned_fields() if name in methods), methods[0])
 
 
 def require_latent(translator: Translator) -> LatentModel:

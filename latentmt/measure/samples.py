@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.text import Text
 
 from latentmt.errors import UserError
-from latentmt.measure.methods import default_method, refining_methods, require_latent
+from latentmt.fields.registry import preferred_field
+from latentmt.measure.methods import refining_methods, require_latent
 from latentmt.measure.results import write_result
 from latentmt.options import DecodingOptions
 from latentmt.translator import Translator
@@ -54,7 +55,7 @@ def sample_options(translator: Translator, method: str | None = None, steps: int
     """Options that refine a sample of the prior: the first of two candidates is the mean, the second is the sample."""
     require_latent(translator)
     refining = refining_methods(translator)
-    method = method or default_method(refining)
+    method = method or str(preferred_field(refining))
     if method in ("prior", "teacher") or steps < 1:
         needed = f"a method that refines ({', '.join(refining)}) and at least one step"
         raise UserError(f"samples: {needed} are needed")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from latentmt.measure.methods import default_method
+from latentmt.fields.registry import preferred_field
 from latentmt.options import DecodingOptions
 
 Form = Literal["eager", "graphed", "compiled"]
@@ -129,7 +129,7 @@ def crossovers(speeds: Sequence[Speed]) -> Iterator[Crossover]:
         refining = [speed for speed in same_form if speed.options.refines and speed.options.candidates == 1]
         if not refining:
             continue
-        method = default_method([speed.options.method for speed in refining])
+        method = preferred_field([speed.options.method for speed in refining])
         default = min((s for s in refining if s.options.method == method), key=lambda s: s.options.steps)
         rates = {rate.batch: rate.sentences_per_second for rate in default.rates}
         for speed in same_form:

@@ -8,6 +8,7 @@ of `OUTPUTS`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -92,5 +93,5 @@ class TokenOutput(Output):
         return embedding.log_prob(states, target.ids).masked_fill(~target.layout.real, 0.0)
 
 
-OUTPUTS: dict[str, type[TokenOutput]] = {"tokens": TokenOutput}
+OUTPUTS: dict[str, Callable[[int], Output]] = {"tokens": TokenOutput}
 """By the name that a configuration gives. Called with the width of the states."""

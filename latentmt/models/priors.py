@@ -7,6 +7,7 @@ the marginal use only these two interfaces. A mixture or a flow is a network, a 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -119,7 +120,7 @@ class GaussianPriorNetwork(PriorNetwork):
         return GaussianPrior(self.head.distribution(states))
 
 
-PRIORS: dict[str, type[GaussianPriorNetwork]] = {"gaussian": GaussianPriorNetwork}
+PRIORS: dict[str, Callable[[StackSize, int], PriorNetwork]] = {"gaussian": GaussianPriorNetwork}
 """By the name that a configuration gives. Called with the size of a stack and the entries of a latent."""
 
 

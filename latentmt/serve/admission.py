@@ -125,7 +125,7 @@ class Admission:
             message = "this API key is not known here" if key else "this server wants an API key: api_key"
             raise RefusedError(403, message)
         if wait := quota.take(self._clock()):
-            raise RefusedError(429, f"this API key is good for {quota.rate:g} requests a minute", math.ceil(wait))
+            raise RefusedError(429, f"this API key allows {quota.rate:g} requests a minute", math.ceil(wait))
 
     def check_body(self, size: int) -> None:
         """Refuse a body of too many bytes (413)."""

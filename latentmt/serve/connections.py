@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +17,8 @@ from typing import Any, Literal, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+_log = logging.getLogger("latentmt.serve")
 
 _current: ContextVar[_Connection | None] = ContextVar("connection", default=None)
 """The connection whose data is being handled. The tasks that uvicorn creates for requests inherit it."""
@@ -86,7 +89,8 @@ class _Connection(asyncio.Protocol):
         token = _current.set(self)
         try:
             self._http.data_received(data)
-        except Exception:  # invalid data after an error was answered
+        except Exception as error:  # h11 refuses data that follow an error which was answered
+            _log.debug("%s while reading", type(error).__name__)
             self._transport.abort()
         finally:
             _current.reset(token)
@@ -139,10 +143,13 @@ connection: close\r
 """ % len(_BODY)
 
 
+_LENGTH = b"\r\ncontent-length:"
+
+
 class _JSONTransport:
     """A transport with JSON in place of the plain text in which uvicorn refuses what is no HTTP request.
 
-    The application never answers 400 in plain text.
+    Unlike responses of the application, such as a refused CORS preflight, that text has no content-length.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -154,7 +161,8 @@ class _JSONTransport:
     def write(self, data: bytes) -> None:
         if self._transport.is_closing():
             return
-        if data.startswith(b"HTTP/1.1 400 ") and b"\r\ncontent-type: text/plain" in data.lower():
+        head = data.lower()
+        if head.startswith(b"http/1.1 400 ") and b"\r\ncontent-type: text/plain" in head and _LENGTH not in head:
             self._transport.write(_NOT_HTTP + _BODY)
             self._transport.close()
         else:

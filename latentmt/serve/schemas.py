@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
+from annotated_types import Ge
 from fastapi import HTTPException, Request
 from pydantic import BaseModel, Field, ValidationError, create_model, model_validator
 from python_multipart.multipart import parse_options_header
@@ -46,7 +47,10 @@ def with_decoding_options(schema: type[R]) -> type[R]:
     fields: dict[str, Any] = {}
     for name in _OPTIONS:
         base, info = get_args(field_annotations()[name])
-        fields[name] = (Annotated[(str if get_origin(base) is Literal else base) | None, info], None)
+        kind: Any = str if get_origin(base) is Literal else base
+        least = next((bound.ge for bound in info.metadata if isinstance(bound, Ge)), None)
+        # Upper bounds are the server's, which are lower.
+        fields[name] = (Annotated[kind | None, Field(description=info.description, ge=least)], None)
     return create_model(schema.__name__, __base__=schema, __doc__=schema.__doc__, **fields)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import resource
 import signal
@@ -85,7 +84,7 @@ def _load(config: ServerConfig) -> Service:
         translator.translate("Warm.")
     detect("Warm.")
     on_gpu = any(translator.backend.on_gpu for translator in translators)
-    workers = config.workers or (1 if on_gpu else max(1, available_cores() // threads))
+    workers = config.workers or (1 if on_gpu else max(1, translators[0].backend.cores // threads))
     return Service(translators * workers, Admission(config.limits, config.api_keys))
 
 
@@ -128,11 +127,6 @@ def _uvicorn_config(config: ServerConfig, service: Service, connections: Connect
         server_header=False,
         timeout_graceful_shutdown=round(config.limits.timeout + _SHUTDOWN_MARGIN),
     )
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _max_connections() -> int:

@@ -45,13 +45,13 @@ class TranslateTask:
     """Translates texts, with up to so many alternatives, or with their alignment."""
 
     alternatives: int = 0
-    details: bool = False
+    alignment: bool = False
 
     def __call__(
         self, translator: Translator, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled
     ) -> list[Translation]:
         return translator.translations(
-            texts, options, alternatives=self.alternatives, details=self.details, check_cancelled=check_cancelled
+            texts, options, alternatives=self.alternatives, alignment=self.alignment, check_cancelled=check_cancelled
         )
 
 
@@ -153,7 +153,7 @@ class Service:
         """The translation of each document."""
         texts = [text for document in documents for text in document.texts]
         tokens = self.admission.check_work(texts, options)
-        results = await self.batcher.run(TranslateTask(details=True), texts, options, tokens)
+        results = await self.batcher.run(TranslateTask(alignment=True), texts, options, tokens)
         return await asyncio.to_thread(_write, documents, results)
 
     async def _languages(self, texts: Sequence[str], source: str) -> list[DetectedLanguage]:

@@ -71,7 +71,7 @@ def _step(translator: Translator, plane: Projection, step: Step, before: Step | 
     return TraceStep(
         number=step.number,
         text=translator.texts([step.ids])[0],
-        probability=step.certainty,
+        probability=step.confidence,
         milliseconds=step.milliseconds,
         tokens=tokens,
     )

@@ -20,7 +20,7 @@ def test_api_keys_are_read_from_a_file(tmp_path: Path) -> None:
         admission.check_key("first")
     admission.check_key("second")
     admission.check_key("second")
-    with pytest.raises(RefusedError, match="good for 2 requests a minute"):
+    with pytest.raises(RefusedError, match="allows 2 requests a minute"):
         admission.check_key("second")
     admission.check_key("thi#rd")
     for unknown in ("# ours", "thi"):

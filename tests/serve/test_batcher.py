@@ -195,7 +195,7 @@ def test_a_batch_with_an_uncancelled_request_is_finished(translator: Translator,
     run(test())
 
 
-@pytest.mark.parametrize("task", [TranslateTask(), TranslateTask(details=True), TranslateTask(2), TraceTask()])
+@pytest.mark.parametrize("task", [TranslateTask(), TranslateTask(alignment=True), TranslateTask(2), TraceTask()])
 def test_tasks_check_for_cancellation_between_batches(translator: Translator, task: Task) -> None:
     checks = 0
 

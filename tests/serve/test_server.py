@@ -305,3 +305,13 @@ def test_only_serving_imports_the_web_framework() -> None:
     heavy = ("fastapi", "uvicorn", "prometheus_client", "py3langid")
     code = f"import sys, latentmt.cli, latentmt.translator; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_refused_cors_preflight_is_answered_by_the_application(start: Start) -> None:
+    preflight = {"Access-Control-Request-Method": "POST"}
+    with start("--cors", "http://a.example") as server, httpx.Client() as client:
+        allowed = client.options(f"{server.address}/translate", headers={**preflight, "Origin": "http://a.example"})
+        assert allowed.status_code == 200
+        refused = client.options(f"{server.address}/translate", headers={**preflight, "Origin": "http://b.example"})
+        assert refused.status_code == 400
+        assert "CORS" in refused.text

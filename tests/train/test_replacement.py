@@ -347,7 +347,7 @@ def test_on_the_command_line(work: Path) -> None:
     assert "Traceback" not in refused.stderr
     replaced = latentmt("--set", "fields.score.train.warmup=3", "--replace")
     assert replaced.returncode == 0, replaced.stderr
-    assert f"{work}/replaced/1: score put aside until all is made again" in replaced.stderr
+    assert f"{work}/replaced/1: score kept until everything is made again" in replaced.stderr
     assert read_format(work / "score").settings["fields"]["score"]["train"]["warmup"] == 3
     assert read_manifest(work / "corpus") == before
     assert not (work / "replaced").exists()

@@ -241,11 +241,11 @@ class Translator:
             return len(encode(part)) <= self.max_length
 
         if verbatim:
-            line, sentences = self._verbatim.cut(_valid(text), fits)
+            line, sentences = self._verbatim.split(_valid(text), fits)
         else:
             line = split_line(_valid(text), fits)
             sentences = [Sentence.plain(part.text) for part in line.parts]
-        return SegmentedText(line, [Segment(one, encode(one.shown.text), verbatim) for one in sentences])
+        return SegmentedText(line, [Segment(one, encode(one.masked.text), verbatim) for one in sentences])
 
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer.encode([normalise(text, self.rules[0])])[0]
@@ -277,7 +277,7 @@ class Translator:
         results = [self._restored(*pair) for pair in zip(segments, candidates, strict=True)]
         if retry:
             results = self._retried(results, retry, check_cancelled)
-        if lossy := [number for number, result in enumerate(results) if result.lost]:
+        if lossy := [number for number, result in enumerate(results) if result.missing]:
             annotated = self._annotated([results[number] for number in lossy], check_cancelled)
             for number, result in zip(lossy, annotated, strict=True):
                 results[number] = result.completed()
@@ -293,8 +293,8 @@ class Translator:
         masked = {}
         for number, result in enumerate(results):
             sentence = result.segment.sentence
-            if result.lost and (other := self._verbatim.without_numbers(sentence)).shown.text != sentence.shown.text:
-                masked[number] = Segment(other, self._encode(other.shown.text))
+            if result.missing and (other := self._verbatim.mask_numbers(sentence)).masked.text != sentence.masked.text:
+                masked[number] = Segment(other, self._encode(other.masked.text))
         if not masked:
             return results
         found = self.backend.best([segment.ids for segment in masked.values()], options, check_cancelled)
@@ -303,7 +303,7 @@ class Translator:
             for (number, segment), candidate in zip(masked.items(), found, strict=True)
         }
         return [
-            min(result, again.get(number, result), key=lambda each: len(each.lost))
+            min(result, again.get(number, result), key=lambda each: len(each.missing))
             for number, result in enumerate(results)
         ]
 
@@ -318,7 +318,7 @@ class Translator:
                 result,
                 annotation=annotation,
                 links=links(
-                    self.tokenizer, self.rules, result.segment.sentence.shown.text, target, annotation.attention
+                    self.tokenizer, self.rules, result.segment.sentence.masked.text, target, annotation.attention
                 ),
             )
             for result, target, annotation in zip(results, targets, annotations, strict=True)

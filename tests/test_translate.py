@@ -28,7 +28,7 @@ from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
 from latentmt.networks import BundleConfig, save_bundle
 from latentmt.options import DecodingOptions
-from latentmt.text.stream import MOST, ready_lines
+from latentmt.text.stream import MAX_LINES, ready_lines
 from latentmt.translator import Translator
 
 PATIENCE = 60
@@ -364,14 +364,14 @@ def test_what_is_ready_is_taken_and_more_is_not_waited_for() -> None:
 
 
 def test_no_more_are_taken_than_wanted_nor_read_ahead() -> None:
-    told = Told((b"%d\n" % number for number in itertools.count()), MOST)
+    told = Told((b"%d\n" % number for number in itertools.count()), MAX_LINES)
     batches = ready_lines(told, "endless")
     assert told.ready.wait(PATIENCE)
-    assert next(batches) == [str(number) for number in range(MOST)]
+    assert next(batches) == [str(number) for number in range(MAX_LINES)]
     time.sleep(0.1)
-    assert told.read <= 2 * MOST + 1
+    assert told.read <= 2 * MAX_LINES + 1
     seen = [line for batch in itertools.islice(batches, 10) for line in batch]
-    assert seen == [str(MOST + number) for number in range(len(seen))]
+    assert seen == [str(MAX_LINES + number) for number in range(len(seen))]
 
 
 def test_lines_end_at_line_feeds_only() -> None:
@@ -382,7 +382,7 @@ def test_lines_end_at_line_feeds_only() -> None:
 
 
 def test_lines_before_a_bad_one_are_handed_out_first() -> None:
-    batches = ready_lines([b"gut\n", b"auch gut\n", b"nicht \xff\n", b"nie gelesen\n"], "text", most=1)
+    batches = ready_lines([b"gut\n", b"auch gut\n", b"nicht \xff\n", b"nie gelesen\n"], "text", max_lines=1)
     assert [next(batches), next(batches)] == [["gut"], ["auch gut"]]
     with pytest.raises(UserError, match="text, line 3: invalid UTF-8 at byte 7"):
         next(batches)
@@ -393,7 +393,7 @@ def test_a_file_that_cannot_be_read_further_is_named() -> None:
         yield b"gut\n"
         raise OSError(5, "Input/output error")
 
-    batches = ready_lines(breaking(), "disk", most=1)
+    batches = ready_lines(breaking(), "disk", max_lines=1)
     assert next(batches) == ["gut"]
     with pytest.raises(UserError, match=r"disk: cannot be read \(Input/output error\)"):
         next(batches)

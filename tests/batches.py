@@ -29,14 +29,14 @@ SOURCES = sentences(1, (3, 5, 1, 7, 4, 2))
 TARGETS = sentences(2, (4, 2, 3, 6, 1, 5))
 
 
-def pack(some: Sequence[Sequence[int]], width: int) -> Tokens:
+def pack(sentences_: Sequence[Sequence[int]], width: int) -> Tokens:
     ids = torch.full((len(ROWS), width), PAD)
     segment, position = torch.zeros_like(ids), torch.zeros_like(ids)
     for row, members in enumerate(ROWS):
         start = 0
         for number, member in enumerate(members, start=1):
-            end = start + len(some[member])
-            ids[row, start:end] = torch.tensor(some[member])
+            end = start + len(sentences_[member])
+            ids[row, start:end] = torch.tensor(sentences_[member])
             segment[row, start:end] = number
             position[row, start:end] = torch.arange(end - start)
             start = end

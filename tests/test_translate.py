@@ -1,4 +1,4 @@
-"""`latentmt translate` as people and pipes meet it: a line in, a line out, whatever the line is."""
+"""`latentmt translate` in terminals and pipes: one line out for each line in."""
 
 import gzip
 import io
@@ -172,7 +172,7 @@ def hostile_lines(count: int) -> list[str]:
     return [*long, *kinds, *rest]
 
 
-def test_hostile_lines_come_out_as_as_many_lines(model: Path) -> None:
+def test_hostile_lines_keep_the_number_of_lines(model: Path) -> None:
     lines = hostile_lines(1000)
     result = piped(model, "".join(f"{line}\n" for line in lines).encode())
     assert (result.returncode, result.stderr) == (0, b"")
@@ -238,7 +238,7 @@ def called(monkeypatch: pytest.MonkeyPatch, model: Path, *arguments: object) -> 
         (("--input", "lines.txt"), "--input: there are sentences on the command line already"),
     ],
 )
-def test_mistakes_are_one_line(
+def test_user_errors_are_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     model: Path,
@@ -263,7 +263,7 @@ def test_a_full_gpu_is_one_line(
     )
 
 
-def test_models_that_are_none_are_one_line(
+def test_a_folder_without_a_model_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     assert called(monkeypatch, tmp_path / "nowhere", "ein Satz") == 1
@@ -348,7 +348,7 @@ class Told:
                 self.ready.set()
 
 
-def test_what_is_ready_is_taken_and_more_is_not_waited_for() -> None:
+def test_ready_lines_are_returned_without_waiting_for_more() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as file, os.fdopen(writing, "wb", buffering=0) as pipe:
         told = Told(file, 3)
@@ -363,7 +363,7 @@ def test_what_is_ready_is_taken_and_more_is_not_waited_for() -> None:
         assert list(batches) == [["end"]]
 
 
-def test_no_more_are_taken_than_wanted_nor_read_ahead() -> None:
+def test_batches_and_read_ahead_are_bounded() -> None:
     told = Told((b"%d\n" % number for number in itertools.count()), MAX_LINES)
     batches = ready_lines(told, "endless")
     assert told.ready.wait(PATIENCE)
@@ -381,7 +381,7 @@ def test_lines_end_at_line_feeds_only() -> None:
     assert list(ready_lines([], "nothing")) == []
 
 
-def test_lines_before_a_bad_one_are_handed_out_first() -> None:
+def test_lines_before_a_bad_one_are_returned_first() -> None:
     batches = ready_lines([b"gut\n", b"auch gut\n", b"nicht \xff\n", b"nie gelesen\n"], "text", max_lines=1)
     assert [next(batches), next(batches)] == [["gut"], ["auch gut"]]
     with pytest.raises(UserError, match="text, line 3: invalid UTF-8 at byte 7"):

@@ -1,4 +1,4 @@
-"""What the tests translate with: a few sentences or pairs, and networks of a size to match that have learnt nothing."""
+"""Small corpora and untrained networks for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which characters of a translation come from which, and what a page draws of a trace."""
+"""Alignment of characters, and the projection and field that a page draws of a trace."""
 
 from __future__ import annotations
 

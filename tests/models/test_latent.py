@@ -20,7 +20,7 @@ from batches import (
 from torch import Tensor
 
 from latentmt.data.tokens import Layout, Pairs
-from latentmt.models.latent import LatentModel
+from latentmt.models.latent import LatentModel, current_weight_name
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.nn.attention import EncoderOutput
 from latentmt.objectives import free_bits_kl, length_loss, smoothed_cross_entropy
@@ -149,3 +149,18 @@ def test_heads_stay_in_fp32_under_autocast_and_in_bf16_models(model: LatentModel
     assert model.output.length_logits(source, 1).dtype == torch.float32
     assert states.dtype == torch.bfloat16
     torch.testing.assert_close(low.mode, mixed.mode, rtol=0.1, atol=0.1)
+
+
+def test_weights_load_under_their_names_of_version_0_1(model: LatentModel) -> None:
+    prefixes = {"prior.stack.": "prior_stack.", "prior.head.": "prior_head.", "output.length_": "length_"}
+
+    def old_name(name: str) -> str:
+        return next((old + name.removeprefix(new) for new, old in prefixes.items() if name.startswith(new)), name)
+
+    weights = model.state_dict()
+    old = {old_name(name): weight for name, weight in weights.items()}
+    assert len(old.keys() - weights.keys()) > 10
+    other = LatentModel(LATENT, VOCABULARY).double()
+    other.load_state_dict(old)
+    assert all(torch.equal(weight, weights[name]) for name, weight in other.state_dict().items())
+    assert [current_weight_name(name) for name in old] == [current_weight_name(name) for name in weights] == [*weights]

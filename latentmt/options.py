@@ -138,14 +138,14 @@ def check_names(names: Iterable[str]) -> None:
 @cache
 def field_annotations() -> dict[str, Any]:
     """The annotated types of the options: base type, bounds and description."""
-    return get_type_hints(DecodingOptions, include_extras=True)
+    hints = get_type_hints(DecodingOptions, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(DecodingOptions)}
 
 
 @cache
 def _adapters() -> dict[str, Any]:
-    hints = field_annotations()
     # Only files may have a bool for remove_repeats. There it is converted.
-    return {field.name: TypeAdapter(_without_converter(hints[field.name])) for field in fields(DecodingOptions)}
+    return {name: TypeAdapter(_without_converter(hint)) for name, hint in field_annotations().items()}
 
 
 def _without_converter(hint: Any) -> Any:

@@ -129,7 +129,7 @@ def test_options_are_frozen_and_validated_when_replaced() -> None:
 
 
 def test_keyword_arguments_are_those_of_the_dataclass() -> None:
-    base = {name: get_args(hint)[0] for name, hint in field_annotations().items() if name != "__pydantic_config__"}
+    base = {name: get_args(hint)[0] for name, hint in field_annotations().items()}
     assert get_type_hints(OptionArguments) == base
     assert list(OptionArguments.__annotations__) == [field.name for field in dataclasses.fields(DecodingOptions)]
 

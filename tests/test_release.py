@@ -126,7 +126,7 @@ def test_release_and_models_commands(
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["teacher"]
 
 
-# A model's own way to translate.
+# A model's default options.
 
 
 def test_default_options_are_released_with_all_bundles(shipped: Path, tmp_path: Path) -> None:

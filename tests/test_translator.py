@@ -358,7 +358,7 @@ def test_concurrent_threads_get_the_results_of_one(translator: Translator, choic
         sys.setswitchinterval(interval)
 
 
-# What happened on the way.
+# Candidates and traces.
 
 
 @pytest.mark.parametrize("rerank", ["teacher", "decoder", "elbo", "marginal"])

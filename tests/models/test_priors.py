@@ -28,15 +28,14 @@ def test_kl_is_that_of_the_posterior_from_the_prior_summed_over_entries() -> Non
 def test_log_ratio_is_the_difference_of_log_densities() -> None:
     prior, proposal = gaussian(1), gaussian(2)
     z = proposal.sample(torch.randn(2, 3, 4, dtype=torch.float64))
-    densities = (torch.distributions.Normal(each.mean, each.std).log_prob(z).sum(-1) for each in (prior, proposal))
-    p, q = densities
+    p, q = (torch.distributions.Normal(normal.mean, normal.std).log_prob(z).sum(-1) for normal in (prior, proposal))
     torch.testing.assert_close(GaussianPrior(prior).log_ratio(proposal, z), p - q)
 
 
 def test_the_mode_comes_first_then_samples_of_the_same_row() -> None:
-    prior, noise = gaussian(1), torch.randn(3, 3, 4, dtype=torch.float64)
+    prior, noise = gaussian(1, rows=3), torch.randn(3, 3, 4, dtype=torch.float64)
     assert isinstance(GaussianPrior(prior), Prior)
-    z = prior_and_samples(GaussianPrior(prior), noise).view(2, 3, 3, 4)
+    z = prior_and_samples(GaussianPrior(prior), noise).view(3, 3, 3, 4)
     assert torch.equal(z[:, 0], prior.mean)
     for sample in (1, 2):
         torch.testing.assert_close(z[:, sample], prior.mean + prior.std * noise[sample])

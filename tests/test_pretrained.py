@@ -152,7 +152,7 @@ def test_the_first_command_translates_from_any_folder(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (expected + "\n", "")
 
 
-def test_text_without_letters_is_unchanged(deen: Translator) -> None:
+def test_verbatim_spans_are_unchanged(deen: Translator) -> None:
     assert deen.translate("Schreiben Sie bitte an max.muster@web.de. 😀") == "Please write to max.muster@web.de. 😀"
     for span in (
         "https://www.beispiel.de/pfad?x=1",
@@ -184,11 +184,11 @@ def translated_html(translator: Translator, source: str) -> str:
         "<p><b>😀</b></p>",
     ],
 )
-def test_html_without_text_is_unchanged(deen: Translator, source: str) -> None:
+def test_html_of_verbatim_spans_is_unchanged(deen: Translator, source: str) -> None:
     assert translated_html(deen, source) == source
 
 
-def test_tags_stay_around_untranslated_text(deen: Translator) -> None:
+def test_tags_stay_around_verbatim_spans(deen: Translator) -> None:
     assert "<b>12:30</b>" in translated_html(deen, "<p>Guten Morgen. <b>12:30</b></p>")
     assert "<b>😀</b>" in translated_html(deen, "<p><b>😀</b> Hallo Welt</p>")
     assert "<b>www.a.de</b>" in translated_html(deen, "<p>Ich habe <b>www.a.de</b> gestern gelesen.</p>")

@@ -1,4 +1,4 @@
-"""Models that came with the package, by name. It opens none of them."""
+"""Finds the models that are installed with the package."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ PRETRAINED = Path(__file__).parent / "pretrained"
 
 
 def installed() -> dict[str, Path]:
-    """The folders of the models that are installed, by name."""
+    """The folders of the installed models, by name."""
     folders = sorted(PRETRAINED.iterdir()) if PRETRAINED.is_dir() else []
     return {folder.name: folder for folder in folders if any(folder.glob("*/format.json"))}
 
 
 def find_model(name: Path | str | None = None) -> Path:
-    """A model's folder: the one named, or the installed one of that name; without a name, the first installed one."""
+    """A model's folder: the given one, or the installed model of that name; without a name, the first installed one."""
     models = installed()
     known = f"installed: {', '.join(models)}" if models else "none is installed"
     if name is None:

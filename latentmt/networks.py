@@ -1,7 +1,7 @@
-"""Networks ↔ bundles: builds a network from its configuration, writes its weights, and reads them back.
+"""Networks ↔ bundles: builds a network from its configuration, and saves and loads its weights.
 
-Shards are small enough for any file host. A tensor larger than a shard is split along its first axis. What the files of
-a bundle are is in `bundle`. Nothing here trains or runs a network.
+Shards are small enough for any file host. A tensor larger than a shard is split along its first axis. The files of a
+bundle are described in `bundle`. Nothing here trains or runs a network.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SHARD_BYTES = 15_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class BundleConfig(TextConfig):
-    """What a network is and what text it is for: config.yaml."""
+    """The network and the text rules of a bundle: config.yaml."""
 
     teacher: TeacherConfig | None = None
     latent: LatentConfig | None = None
-    """The latent model itself, or the one a field belongs to."""
+    """The latent model itself, or that of a field."""
     field: AnyFieldConfig | None = None
 
     @property
@@ -49,7 +49,7 @@ class BundleConfig(TextConfig):
         return self.field.kind if self.field else "latent"
 
     def network(self, vocabulary: int) -> nn.Module:
-        """The network, with fresh weights."""
+        """The network, with initial weights."""
         if self.teacher:
             return Teacher(self.teacher, vocabulary)
         if not self.latent:
@@ -67,11 +67,11 @@ class LoadedBundle:
     about: BundleFormat
     tokenizer: Tokenizer
     network: nn.Module
-    """In evaluation mode, on the device it was asked for."""
+    """In evaluation mode, on the requested device."""
 
 
 def load_bundle(folder: Path, device: torch.device | str = "cpu", kind: str | None = None) -> LoadedBundle:
-    """Check a bundle, of a kind if one is asked for, and build its network."""
+    """Check a bundle, and its kind if one is given, and build its network."""
     return load_network(open_bundle(folder, kind), device)
 
 
@@ -79,7 +79,7 @@ def load_network(bundle: Bundle, device: torch.device | str = "cpu") -> LoadedBu
     """The network of a bundle whose files were checked."""
     folder, tokenizer = bundle.folder, bundle.tokenizer
     config = load(folder / "config.yaml", BundleConfig)
-    with torch.random.fork_rng(devices=[]):  # loading a model leaves the caller's random numbers alone
+    with torch.random.fork_rng(devices=[]):  # loading a model does not change the caller's random state
         network = config.network(tokenizer.size)
     weights = {name: tensor.float() for name, tensor in _read_shards(folder)}
     try:
@@ -102,18 +102,18 @@ def save_bundle(
     settings: Mapping[str, Any] | None = None,
     dtype: torch.dtype | None = None,
 ) -> BundleFormat:
-    """Write a bundle beside `folder` and put it there when it is whole. `dtype` stores floats more coarsely."""
-    config = _written_out(config)
-    beside = folder.with_name(f".{folder.name}.writing")
-    remove(beside)  # what a killed writer left
-    make_folder(beside)
+    """Write a bundle beside `folder` and rename it when it is complete. `dtype`: the precision of stored floats."""
+    config = _resolved(config)
+    temporary = folder.with_name(f".{folder.name}.writing")
+    remove(temporary)  # left by a killed writer
+    make_folder(temporary)
     try:
-        _write_shards(beside, {name: _stored(tensor, dtype) for name, tensor in weights.items()})
-        write_atomically(beside / "config.yaml", to_yaml(config))
-        write_atomically(beside / "tokenizer.model", tokenizer.model)
+        _write_shards(temporary, {name: _stored(tensor, dtype) for name, tensor in weights.items()})
+        write_atomically(temporary / "config.yaml", to_yaml(config))
+        write_atomically(temporary / "tokenizer.model", tokenizer.model)
         parameters = _part_sizes(config, tokenizer)
-        write_atomically(beside / "MODEL_CARD.md", _card(config, parameters, facts or {}))
-        files = {p.name: FileFacts(bytes=p.stat().st_size, sha256=sha256(p)) for p in sorted(beside.iterdir())}
+        write_atomically(temporary / "MODEL_CARD.md", _card(config, parameters, facts or {}))
+        files = {p.name: FileFacts(bytes=p.stat().st_size, sha256=sha256(p)) for p in sorted(temporary.iterdir())}
         identity = {name: facts_.sha256 for name, facts_ in files.items() if name != "MODEL_CARD.md"}
         about = BundleFormat(
             kind=config.kind,
@@ -124,22 +124,22 @@ def save_bundle(
             settings=dict(settings or {}),
             files=files,
         )
-        write_atomically(beside / "format.json", json.dumps(to_dict(about), indent=2) + "\n")
+        write_atomically(temporary / "format.json", json.dumps(to_dict(about), indent=2) + "\n")
         remove(folder)  # a folder cannot be replaced in one step; the training state survives the gap
-        os.rename(beside, folder)
+        os.rename(temporary, folder)
         sync(folder.parent)
     finally:
-        remove(beside)
+        remove(temporary)
     return about
 
 
 def parameter_counts(network: nn.Module) -> dict[str, int]:
-    """How many parameters each part of a network has."""
+    """The number of parameters of each part of a network."""
     counts = {name: sum(p.numel() for p in part.parameters()) for name, part in network.named_children()}
     return {name: count for name, count in counts.items() if count}
 
 
-def _written_out(config: BundleConfig) -> BundleConfig:
+def _resolved(config: BundleConfig) -> BundleConfig:
     return replace(
         config,
         teacher=resolved(config.teacher) if config.teacher else None,
@@ -159,7 +159,7 @@ def _part_sizes(config: BundleConfig, tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def _pieces(weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """The tensors, those larger than a shard cut into `name[0]`, `name[1]`, …"""
+    """The tensors, those larger than a shard split into `name[0]`, `name[1]`, …"""
     for name, tensor in sorted(weights.items()):
         if tensor.nbytes <= SHARD_BYTES:
             yield name, tensor

@@ -1,7 +1,7 @@
-"""Decoding options: the one declaration of what a user can choose, and of which options go together.
+"""Decoding options: the one declaration of names, types, bounds and help, and of valid combinations.
 
-The dataclass serves Python, YAML, the command line and the server, which take names, types, bounds and help from its
-annotations. It translates nothing, and what a model supports is for the model to say.
+Python, YAML, the command line and the server derive their options from the annotations of the dataclass. Which methods
+and rerankers a model supports is checked by the translator.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ REMOVE_REPEATS: tuple[RemoveRepeats, ...] = get_args(RemoveRepeats)
 
 MAX_CANDIDATES = 1000
 ADAPTIVE_STEPS = 6
-"""The maximum number of steps where sentences stop by themselves, unless it is given."""
+"""The default number of steps of adaptive refinement."""
 
 SEARCH_OPTIONS = frozenset(("method", "steps", "adaptive", "lengths", "samples", "rerank"))
-"""Options that are measured together. Who sets one of them does without the model's defaults for the others."""
+"""Options that are tuned together. If one of them is set, the model's defaults for the others are not used."""
 
 
 def _from_bool(value: Any) -> Any:
-    """Version 0.1 stored whether repetitions are removed; now it is stored which."""
+    """Version 0.1 stored a bool: whether repetitions are removed."""
     return {True: "words", False: "none"}[value] if isinstance(value, bool) else value
 
 
@@ -90,12 +90,12 @@ class DecodingOptions(Section):
 
     @property
     def candidates(self) -> int:
-        """How many translations of a sentence are made."""
+        """The number of candidates per sentence."""
         return self.lengths * self.samples
 
     @property
     def refines(self) -> bool:
-        """Whether latents are moved at all."""
+        """Whether latents are refined."""
         return self.method not in ("prior", "teacher") and self.steps > 0
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ class DecodingOptions(Section):
 
 
 class OptionArguments(TypedDict, total=False):
-    """The same as keyword arguments, for type checkers and editors; a test compares the two."""
+    """`DecodingOptions` as keyword arguments, for type checkers and editors. A test compares the two."""
 
     method: str
     steps: int
@@ -144,7 +144,7 @@ def field_annotations() -> dict[str, Any]:
 
 @cache
 def _adapters() -> dict[str, Any]:
-    # A bool for remove_repeats is for files only, where it is converted.
+    # Only files may have a bool for remove_repeats. There it is converted.
     return {name: TypeAdapter(_without_converter(hint)) for name, hint in field_annotations().items()}
 
 

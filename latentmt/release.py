@@ -1,4 +1,4 @@
-"""A model as it ships: its bundles stored in half precision, side by side in one folder."""
+"""Releases a model: its bundles in half precision, in one folder."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from latentmt.translator import OPTIONS_FILES
 
 
 def release(model: Path, folder: Path, kinds: Sequence[str] | None = None) -> dict[str, int]:
-    """Store a model's bundles, or those of some kinds, as fp16 in another folder; how many bytes each then has.
+    """Save a model's bundles, or those of these kinds, as fp16 in another folder, and return their sizes in bytes.
 
-    Rounded weights are another model, with another fingerprint; fields are told so. The model's default options go
-    along where all of it does.
+    The rounded latent model has another fingerprint, which is recorded in its fields. The model's default options are
+    copied if all bundles are.
     """
-    there = kinds_in(model)
-    if not there:
+    available = kinds_in(model)
+    if not available:
         raise UserError(f"{model}: no model (no folder in it holds a bundle)")
-    if missing := [kind for kind in kinds or () if kind not in there]:
+    if missing := [kind for kind in kinds or () if kind not in available]:
         raise UserError(f"{model}: holds no {missing[0]} model")
-    wanted = [kind for kind in there if not kinds or kind in kinds]
-    if "latent" not in wanted and set(wanted) - {"teacher"}:
+    chosen = [kind for kind in available if not kinds or kind in kinds]
+    if "latent" not in chosen and set(chosen) - {"teacher"}:
         raise UserError("a field is of no use without its latent model: release that, too")
     sizes: dict[str, int] = {}
     latent: str | None = None
-    for kind in wanted:
+    for kind in chosen:
         bundle = load_bundle(model / kind, kind=kind)
         about = save_bundle(
             folder / kind,
@@ -43,7 +43,7 @@ def release(model: Path, folder: Path, kinds: Sequence[str] | None = None) -> di
         )
         latent = about.fingerprint if kind == "latent" else latent
         sizes[kind] = sum(file.bytes for file in about.files.values())
-    own = next((path for name in OPTIONS_FILES if (path := model / name).exists()), None)
-    if own and wanted == there:
-        write_atomically(folder / OPTIONS_FILES[0], own.read_text(encoding="utf-8"))
+    options = next((path for name in OPTIONS_FILES if (path := model / name).exists()), None)
+    if options and chosen == available:
+        write_atomically(folder / OPTIONS_FILES[0], options.read_text(encoding="utf-8"))
     return sizes

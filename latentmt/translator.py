@@ -1,8 +1,8 @@
-"""Text in, text out: the one path from a text to its translation.
+"""The translator: from texts to their translations.
 
-A translator splits texts into sentences, normalises and encodes them, has an engine translate them, and joins the
-translations again. Order and number of the texts are kept, and the white space between sentences. It knows no networks
-and no torch, and may be used from several threads at once.
+A translator splits texts into sentences, normalises and encodes them, translates them with an engine, and joins the
+translations. The order and the number of texts are kept, and the white space between sentences. It depends on neither
+networks nor torch, and may be used from several threads at once.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from latentmt.text.sentences import split_line
 from latentmt.text.verbatim import Sentence, Verbatim
 
 OPTIONS_FILES = ("options.yaml", "how.yaml")
-"""Beside a model's bundles: its default options, as measured by whoever made it. The second name is that of 0.1."""
+"""The model's default options, beside its bundles. The second name is that of version 0.1."""
 
 
 class Translator:
-    """A model on an engine, and the text rules that belong to it."""
+    """A model on an engine, with its tokenizer and text rules."""
 
     def __init__(
         self,
@@ -51,13 +51,13 @@ class Translator:
     ) -> None:
         self.tokenizer, self.rules, self.backend = tokenizer, rules, backend
         self.languages = languages
-        """Codes of the source and of the target language, where they are known."""
+        """Codes of the source and of the target language, if known."""
         self.fingerprints = fingerprints or {}
-        """Which models these are, by kind, where they come from bundles."""
+        """The fingerprints of the bundles, by kind."""
         self.max_length = max_length
-        """Tokens of the longest sentence the networks are given, EOS included. They have seen none longer."""
+        """The maximum length of a sentence in tokens, EOS included: that of the training data."""
         self.default_options = default_options
-        """The model's own, where it has some."""
+        """The model's default options, if it has some."""
         self._verbatim = Verbatim(tokenizer.placeholders, languages, lowercase=rules[0].lowercase)
 
     @staticmethod
@@ -68,15 +68,15 @@ class Translator:
         dtype: Any = None,
         graphs: bool | None = None,
     ) -> Translator:
-        """Load a model: a folder of bundles (`latent`, fields, `teacher`, as many as there are), or the name of one
-        that is installed; without a name, the first of those. A file `options.yaml` beside them holds the model's
-        default options.
+        """Load a model: a folder with bundles (any of `latent`, fields and `teacher`), or the name of an installed
+        model, or without a name the first installed one. A file `options.yaml` in the folder holds the model's default
+        options.
 
-        `device` is a torch device or its name, or `auto`: a GPU if there is one.
-        `threads` is how many cores a batch may use, for the whole process. If it is None, batches are translated side
-        by side, on a core of a CPU each: threads of one batch wait for each other, and a busy machine makes that slow.
-        Weights are taken as `dtype` (torch's), by default bfloat16 on a GPU and float32 on a CPU. `graphs`: whether
-        searches are recorded as CUDA graphs, by default on a GPU.
+        `device`: a torch device or its name, or `auto`: a GPU if there is one.
+        `threads`: the number of cores for each batch, set for the whole process. If it is None, batches are translated
+        in parallel, on one CPU core each: threads of one batch wait for each other, which is slow on a busy machine.
+        `dtype`: the precision of the weights (torch's), by default bfloat16 on a GPU and float32 on a CPU.
+        `graphs`: whether searches are recorded as CUDA graphs, by default on a GPU.
         """
         folder = find_model(name)
         bundles = open_model(folder)
@@ -108,7 +108,7 @@ class Translator:
         graphs: bool | None = None,
         **others: Any,
     ) -> Translator:
-        """A translator with torch networks that are in memory. Others: as `Translator` takes them."""
+        """A translator with torch networks in memory. Other arguments: as for `Translator`."""
         return Translator(tokenizer, rules, torch_backend(tokenizer, latent, fields or {}, teacher, graphs), **others)
 
     def with_backend(self, backend: Backend) -> Translator:
@@ -119,14 +119,14 @@ class Translator:
 
     @property
     def methods(self) -> list[str]:
-        """The decoding methods that this model has."""
+        """The decoding methods of this model."""
         return self.backend.methods
 
     def options(self, **options: Unpack[OptionArguments]) -> DecodingOptions:
-        """Options that this model can follow.
+        """Options that are valid for this model.
 
-        Unless one of `SEARCH_OPTIONS` is given, the model's defaults are used, or else one step of its best method.
-        The model's defaults were measured together: they are not mixed with a given method, steps or candidates.
+        Unless one of `SEARCH_OPTIONS` is given, the model's defaults are used, or else one step of its default method.
+        The model's defaults were tuned together: they are not mixed with a given method, steps or candidates.
         """
         check_names(options)
         default: dict[str, Any] = {"method": self.backend.default_method}
@@ -144,10 +144,10 @@ class Translator:
         return chosen
 
     def warmup(self, batches: Sequence[int] = (1,), compiled: bool = True, **options: Unpack[OptionArguments]) -> None:
-        """Make first translations as fast as later ones, on a GPU; on a CPU there is nothing to do.
+        """Make the first translations as fast as later ones, on a GPU. On a CPU nothing is done.
 
-        Options and `batches`, the numbers of sentences translated together, are those that are to be fast. Compiling
-        takes a minute or two and makes it about a third faster.
+        It applies to translations with these options and with these batch sizes. Compiling takes a minute or two and
+        makes them about a third faster.
         """
         self.backend.warmup(self.options(**options), self.max_length, batches, compiled)
 
@@ -178,7 +178,7 @@ class Translator:
     ) -> list[Translation]:
         """Translate texts, with up to so many alternatives each; with their alignment; or with details, also tokens.
 
-        An alternative of several sentences has the second best candidate of each, then the third best, and so on.
+        The first alternative of a text has the second best candidate of each sentence, and so on.
         """
         options = options or self.options()
         segmented = [self._segment(text, options.verbatim) for text in texts]
@@ -199,14 +199,14 @@ class Translator:
         return results
 
     def candidates(self, texts: Sequence[str], options: DecodingOptions) -> list[list[Translation]]:
-        """Every candidate of texts that are one sentence each (the first one of those that are more, none of none)."""
+        """Every candidate of the first sentence of each text. None for a text without a sentence."""
         first = [self._segment(text, options.verbatim).translated[:1] for text in texts]
-        found = iter(self.backend.candidates([segment.ids for some in first for segment in some], options))
+        results = iter(self.backend.candidates([segment.ids for segments in first for segment in segments], options))
         return [
             [
                 Translation(self._restored(segment, candidate).text, candidate.decoded, candidate.score)
                 for segment in segments
-                for candidate in next(found).all
+                for candidate in next(results).all
             ]
             for segments in first
         ]
@@ -218,7 +218,7 @@ class Translator:
     def traces(
         self, text: str, options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
     ) -> list[SentenceTrace]:
-        """The same for options already chosen."""
+        """Like `trace`, with validated options."""
         if options.method == "teacher":
             raise UserError("the teacher has no refinement steps to trace")
         traces = []
@@ -228,25 +228,25 @@ class Translator:
         return traces
 
     def sentences(self, text: str) -> list[list[int]]:
-        """The ids of a text's sentences, as they are."""
+        """The ids of a text's sentences, without placeholders."""
         return [segment.ids for segment in self._segment(text, verbatim=False).translated]
 
     def texts(self, targets: Sequence[Sequence[int]]) -> list[str]:
-        """Targets as text. What a model spells in bytes may be a line feed; normalised, a translation is one line."""
+        """Decode targets to text. It is normalised to one line, because byte pieces may spell a line feed."""
         return [normalise(text, self.rules[1]) for text in self.tokenizer.decode(targets)]
 
     def _segment(self, text: str, verbatim: bool) -> SegmentedText:
-        encode = lru_cache(self._encode)  # what fits is encoded again
+        encode = lru_cache(self._encode)  # parts that fit are encoded again below
 
         def fits(part: str) -> bool:
             return len(encode(part)) <= self.max_length
 
         if verbatim:
-            line, sentences = self._verbatim.cut(_valid(text), fits)
+            line, sentences = self._verbatim.split(_valid(text), fits)
         else:
             line = split_line(_valid(text), fits)
             sentences = [Sentence.plain(part.text) for part in line.parts]
-        return SegmentedText(line, [Segment(one, encode(one.shown.text), verbatim) for one in sentences])
+        return SegmentedText(line, [Segment(item, encode(item.masked.text), verbatim) for item in sentences])
 
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer.encode([normalise(text, self.rules[0])])[0]
@@ -258,11 +258,12 @@ class Translator:
         alternatives: int,
         check_cancelled: CheckCancelled,
     ) -> list[list[Candidate]]:
-        """The candidates of each segment, best first: as many as are needed."""
+        """The candidates of each segment, best first: one, or one more than the alternatives."""
         ids = [segment.ids for segment in segments]
         if not alternatives:
             return [[candidate] for candidate in self.backend.best(ids, options, check_cancelled)]
-        return [each.ranked[: alternatives + 1] for each in self.backend.candidates(ids, options, check_cancelled)]
+        results = self.backend.candidates(ids, options, check_cancelled)
+        return [result.ranked[: alternatives + 1] for result in results]
 
     def _translate(
         self,
@@ -271,16 +272,16 @@ class Translator:
         check_cancelled: CheckCancelled,
         retry: DecodingOptions | None = None,
     ) -> list[TranslatedSegment]:
-        """Segments translated by these candidates, with all that is copied verbatim in its place.
+        """Segments translated by these candidates, with all verbatim spans restored.
 
-        With `retry`, segments that lost something are first translated once more with placeholders for numbers.
+        With `retry`, segments with missing spans are first translated again with placeholders for numbers.
         """
         results = [self._restored(*pair) for pair in zip(segments, candidates, strict=True)]
         if retry:
             results = self._retried(results, retry, check_cancelled)
-        if lossy := [number for number, result in enumerate(results) if result.lost]:
-            annotated = self._annotated([results[number] for number in lossy], check_cancelled)
-            for number, result in zip(lossy, annotated, strict=True):
+        if incomplete := [number for number, result in enumerate(results) if result.missing]:
+            annotated = self._annotated([results[number] for number in incomplete], check_cancelled)
+            for number, result in zip(incomplete, annotated, strict=True):
                 results[number] = result.completed()
         return results
 
@@ -290,21 +291,21 @@ class Translator:
     def _retried(
         self, results: list[TranslatedSegment], options: DecodingOptions, check_cancelled: CheckCancelled
     ) -> list[TranslatedSegment]:
-        """Where something is lost, the translation with placeholders for numbers, too, if less is lost there."""
+        """For segments with missing spans, the translation with placeholders for numbers too, if it lacks fewer."""
         masked = {}
         for number, result in enumerate(results):
             sentence = result.segment.sentence
-            if result.lost and (other := self._verbatim.without_numbers(sentence)).shown.text != sentence.shown.text:
-                masked[number] = Segment(other, self._encode(other.shown.text))
+            if result.missing and (other := self._verbatim.mask_numbers(sentence)).masked.text != sentence.masked.text:
+                masked[number] = Segment(other, self._encode(other.masked.text))
         if not masked:
             return results
-        found = self.backend.best([segment.ids for segment in masked.values()], options, check_cancelled)
+        candidates = self.backend.best([segment.ids for segment in masked.values()], options, check_cancelled)
         again = {
             number: self._restored(segment, candidate)
-            for (number, segment), candidate in zip(masked.items(), found, strict=True)
+            for (number, segment), candidate in zip(masked.items(), candidates, strict=True)
         }
         return [
-            min(result, again.get(number, result), key=lambda each: len(each.lost))
+            min(result, again.get(number, result), key=lambda translation: len(translation.missing))
             for number, result in enumerate(results)
         ]
 
@@ -320,7 +321,7 @@ class Translator:
                 result,
                 annotation=annotation,
                 links=links(
-                    self.tokenizer, self.rules, result.segment.sentence.shown.text, target, annotation.attention
+                    self.tokenizer, self.rules, result.segment.sentence.masked.text, target, annotation.attention
                 ),
             )
             for result, target, annotation in zip(results, targets, annotations, strict=True)
@@ -359,7 +360,7 @@ class Translator:
 
 
 def _score(results: Sequence[TranslatedSegment], options: DecodingOptions) -> float | None:
-    """The mean over tokens of what ranked the candidates, or of the annotated log-probabilities."""
+    """The mean score per token of the reranker or the teacher, or else of the annotated log-probabilities."""
     tokens = sum(len(result.candidate.readable) + 1 for result in results)
     if results and (options.rerank != "none" or options.method == "teacher"):
         total = sum(result.candidate.score * (len(result.candidate.readable) + 1) for result in results)
@@ -369,7 +370,7 @@ def _score(results: Sequence[TranslatedSegment], options: DecodingOptions) -> fl
 
 
 def _valid(text: str) -> str:
-    """The text with surrogate pairs joined and lone surrogates replaced: they cannot be written."""
+    """The text with surrogate pairs joined and lone surrogates replaced, which cannot be encoded."""
     if not isinstance(text, str):
         raise UserError(f"expected a text, got {reprlib.repr(text)}")
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -17,7 +17,7 @@ LATENT = LatentConfig(**SIZE, latent_dim=3)
 ROWS = ((0, 1, 2), (3,), (), (4, 5))
 """Which pairs share a packed row; one row is empty."""
 SENTENCES = 3
-"""The most pairs in a row."""
+"""The maximum number of pairs in a row."""
 
 
 def sentences(seed: int, lengths: Sequence[int]) -> list[list[int]]:
@@ -29,14 +29,14 @@ SOURCES = sentences(1, (3, 5, 1, 7, 4, 2))
 TARGETS = sentences(2, (4, 2, 3, 6, 1, 5))
 
 
-def pack(some: Sequence[Sequence[int]], width: int) -> Tokens:
+def pack(examples: Sequence[Sequence[int]], width: int) -> Tokens:
     ids = torch.full((len(ROWS), width), PAD)
     segment, position = torch.zeros_like(ids), torch.zeros_like(ids)
     for row, members in enumerate(ROWS):
         start = 0
         for number, member in enumerate(members, start=1):
-            end = start + len(some[member])
-            ids[row, start:end] = torch.tensor(some[member])
+            end = start + len(examples[member])
+            ids[row, start:end] = torch.tensor(examples[member])
             segment[row, start:end] = number
             position[row, start:end] = torch.arange(end - start)
             start = end
@@ -66,7 +66,7 @@ def per_sentence(values: Tensor, layout: Layout) -> list[Tensor]:
 
 
 def spread(values: Sequence[Tensor], layout: Layout) -> Tensor:
-    """The inverse of `per_sentence`; what is not real is NaN, so that whoever reads it is found out."""
+    """The inverse of `per_sentence`; what is not real is NaN, so that reading it is noticed."""
     out = torch.full((*layout.segment.shape, *values[0].shape[1:]), torch.nan, dtype=values[0].dtype)
     rest = iter(values)
     for row, segment in zip(out, layout.segment, strict=True):

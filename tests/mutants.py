@@ -1,9 +1,9 @@
-"""Do tests notice mistakes? Each of `mutants.yaml` is made in a copy of the package, and the tests named there are run.
+"""Mutation tests: applies each mutant of `mutants.yaml` to a copy of the package and runs the tests named there.
 
     python tests/mutants.py [part of a file's name or of a reason …]
 
-One process at a time, forked from this one, which has loaded what takes long. Tests must pass without a mutant and fail
-with it, unless `mutants.yaml` says why they do not.
+One process at a time is forked from this one, which has imported the slow packages. Tests must pass without a mutant
+and fail with it, unless `mutants.yaml` says why it survives.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = 600
-"""Seconds; a mutant that never ends is noticed, too."""
+TIMEOUT = 600
+"""Seconds. A mutant that does not end counts as killed."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mistake in a file, and what should notice it."""
+    """A mistake in a file, and the tests that should fail."""
 
     file: str
     old: str
@@ -38,7 +38,7 @@ class Mutant:
     tests: tuple[str, ...]
     """Arguments of pytest."""
     survives: str = ""
-    """Why no test notices it, if none does."""
+    """Why no test fails, if none does."""
 
     def applied(self, root: Path) -> str:
         """The file's text with the mistake in it."""
@@ -51,18 +51,18 @@ class Mutant:
 def mutants() -> list[Mutant]:
     groups = yaml.safe_load((ROOT / "tests" / "mutants.yaml").read_text())
     return [
-        Mutant(group["file"], **{**one, "tests": tuple(one.get("tests", group["tests"]))})
+        Mutant(group["file"], **{**entry, "tests": tuple(entry.get("tests", group["tests"]))})
         for group in groups
-        for one in group["mutants"]
+        for entry in group["mutants"]
     ]
 
 
 def passes(folder: Path, tests: Sequence[str]) -> bool:
-    """Whether the tests pass in a folder, or one of them fails."""
+    """Whether all tests pass in a folder."""
     with tempfile.TemporaryFile() as output:
         child = os.fork()
         if not child:
-            _be_pytest(folder, tests, output.fileno())
+            _run_pytest(folder, tests, output.fileno())
         status = os.waitpid(child, 0)[1]
         if status in (0, 1 << 8) or os.WIFSIGNALED(status):  # all passed; one failed; it never ended, or crashed
             return status == 0
@@ -70,7 +70,7 @@ def passes(folder: Path, tests: Sequence[str]) -> bool:
         raise ValueError(f"pytest {' '.join(tests)}:\n{output.read().decode()}")
 
 
-def _be_pytest(folder: Path, tests: Sequence[str], output: int) -> NoReturn:
+def _run_pytest(folder: Path, tests: Sequence[str], output: int) -> NoReturn:
     code = 3  # of an error within pytest
     try:
         os.dup2(output, 1)
@@ -78,7 +78,7 @@ def _be_pytest(folder: Path, tests: Sequence[str], output: int) -> NoReturn:
         os.chdir(folder)
         os.environ["PYTHONPATH"] = str(folder)
         sys.path.insert(0, str(folder))
-        signal.alarm(PATIENCE)
+        signal.alarm(TIMEOUT)
         code = pytest.main(["-x", "-p", "no:cacheprovider", "--hypothesis-profile=mutants", *tests])
     finally:
         os._exit(code)
@@ -91,14 +91,16 @@ def outcomes(chosen: Sequence[Mutant], folder: Path) -> Iterator[tuple[Mutant, b
             raise ValueError(f"{' '.join(tests)} fails without any mutant")
     for mutant in chosen:
         path = folder / mutant.file
-        whole = path.read_text()
+        original = path.read_text()
         path.write_text(mutant.applied(folder))
         yield mutant, passes(folder, mutant.tests)
-        path.write_text(whole)
+        path.write_text(original)
 
 
 def main(names: Sequence[str]) -> int:
-    chosen = [one for one in mutants() if not names or any(name in one.file or name in one.why for name in names)]
+    chosen = [
+        mutant for mutant in mutants() if not names or any(name in mutant.file or name in mutant.why for name in names)
+    ]
     if not chosen:
         print(f"no mutant matches {' '.join(names)}", file=sys.stderr)
         return 2

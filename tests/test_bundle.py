@@ -1,4 +1,4 @@
-"""A model survives being written and read, and nothing damaged is mistaken for one."""
+"""Bundles: saving and loading, and errors about damaged ones."""
 
 import json
 import shutil
@@ -54,7 +54,7 @@ def saved(folder: Path, kind: str, tokenizer: Tokenizer, latent: str | None = No
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_what_is_written_is_read(tmp_path: Path, tokenizer: Tokenizer, kind: str) -> None:
+def test_a_saved_bundle_loads_equal(tmp_path: Path, tokenizer: Tokenizer, kind: str) -> None:
     network, fingerprint = saved(tmp_path / kind, kind, tokenizer)
     before = torch.get_rng_state()
     loaded = load_bundle(tmp_path / kind)
@@ -70,7 +70,7 @@ def test_what_is_written_is_read(tmp_path: Path, tokenizer: Tokenizer, kind: str
     assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
 
 
-def test_large_tensors_are_cut_and_shards_stay_small(
+def test_large_tensors_are_split_and_shards_stay_small(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(networks, "SHARD_BYTES", 20_000)
@@ -104,7 +104,7 @@ def test_the_same_weights_have_the_same_fingerprint_and_others_another(tmp_path:
     assert first == again != other
 
 
-def test_damage_is_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_damaged_files_are_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
     folder = tmp_path / "latent"
     for damage, message in (
         (lambda path: path.write_bytes(path.read_bytes()[:-9]), "safetensors: truncated"),
@@ -139,7 +139,7 @@ def test_a_field_of_another_latent_model_is_refused(tmp_path: Path, tokenizer: T
         Translator.load(tmp_path)
 
 
-def test_translating_keeps_order_and_count_and_does_not_depend_on_company(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_translations_keep_order_and_count_and_do_not_depend_on_the_batch(tmp_path: Path, tokenizer: Tokenizer) -> None:
     _, fingerprint = saved(tmp_path / "latent", "latent", tokenizer)
     saved(tmp_path / "score", "score", tokenizer, latent=fingerprint)
     saved(tmp_path / "teacher", "teacher", tokenizer)

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: real processes, what they print and how they end."""
+"""The command line in real processes: output, errors and exit codes."""
 
 import os
 import resource
@@ -74,7 +74,7 @@ def test_numbers_prepare_inspect(tmp_path: Path) -> None:
         assert expected in shown.stdout
 
 
-def test_mistakes_are_one_line(tmp_path: Path, recipe: Path) -> None:
+def test_user_errors_are_one_line(tmp_path: Path, recipe: Path) -> None:
     data = ("--data", SAMPLE, "--work", tmp_path)
     assert refused("prepare", tmp_path / "nothing.yaml") == f"{tmp_path}/nothing.yaml: no such file"
     assert "unknown key data.clean.max_lenght (did you mean max_length?)" in refused(
@@ -87,7 +87,7 @@ def test_mistakes_are_one_line(tmp_path: Path, recipe: Path) -> None:
     assert "there is a file" in refused("prepare", recipe, "--data", SAMPLE, "--work", recipe)
 
 
-def test_devices_that_are_not_there(tmp_path: Path, recipe: Path) -> None:
+def test_a_missing_device_is_one_line(tmp_path: Path, recipe: Path) -> None:
     assert "device tpu: expected cpu, cuda or cuda:<number>" in refused("run", recipe, "--device", "tpu")
     assert "device cuda:99: this machine has" in refused("run", recipe, "--device", "cuda:99")
 
@@ -108,7 +108,7 @@ def test_decoding_options_of_the_command_line_are_the_declared_ones() -> None:
     assert "beam" not in {parameter.name for parameter in commands["trace"].params}
 
 
-def test_a_full_disk_costs_nothing_that_was_there(tmp_path: Path, recipe: Path) -> None:
+def test_a_full_disk_leaves_existing_files_unchanged(tmp_path: Path, recipe: Path) -> None:
     prepare = ("prepare", recipe, "--data", SAMPLE, "--work", tmp_path)
     assert latentmt(*prepare).returncode == 0
     before = (tmp_path / "corpus" / "manifest.json").read_text()
@@ -165,7 +165,7 @@ for mistake in (
 """
 
 
-def test_mistakes_in_python_are_one_line_too() -> None:
+def test_errors_in_python_are_one_line_too() -> None:
     there = torch.cuda.device_count()
     names = ", ".join(field.name for field in fields(DecodingOptions))
     assert python(MISTAKES).splitlines() == [
@@ -190,7 +190,7 @@ def test_a_model_is_inspected_by_its_name_or_folder(tmp_path: Path) -> None:
     assert "nowhere: neither a folder nor the name of a model (installed: deen)" in refused("inspect", "nowhere")
 
 
-def test_public_names_are_there_when_they_are_asked_for() -> None:
+def test_public_names_are_imported_lazily() -> None:
     code = "from latentmt import Translation, Translator, UserError; print(Translator.load('deen').translate('Ja.'))"
     assert python(code).strip()
     import latentmt as package

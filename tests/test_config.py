@@ -221,7 +221,7 @@ def test_every_other_yaml_file_beside_a_recipe_is_a_recipe(path: Path) -> None:
     assert isinstance(load_recipe(path), Recipe)
 
 
-def test_all_promised_recipes_are_there() -> None:
+def test_all_documented_recipes_exist() -> None:
     names = {path.parent.name for path in RECIPES}
     assert names >= {"numbers", "ted_deen", "tatoeba_europarl_deen", "wmt14_ende", "wmt16_roen"}
 

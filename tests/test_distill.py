@@ -318,7 +318,7 @@ def test_the_same_words_in_another_order_are_another_source(teacher: Teacher, fa
     assert sentences(distilled) == [(source, [*source[-2::-1], EOS]) for source, _ in sentences(corpus)]
 
 
-def test_the_first_shards_are_a_fair_sample(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
+def test_the_first_shards_are_a_random_sample(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:
     lengths: list[int] = []
     fake.answer = lambda source: lengths.append(len(source)) or Fake.backwards(source)
     run(teacher, corpus, tmp_path)

@@ -1,4 +1,4 @@
-"""The documentation is true: its links lead somewhere, its commands and names exist, and README stays short."""
+"""The documentation: links, commands and names exist, and README stays short."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A field that the package has never heard of trains, loads, translates, serves and is reported.
+"""A field from outside the package is trained, loaded, used, served and reported.
 
 It is tests/destination.py, which docs/extending.md shows.
 """
@@ -52,7 +52,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_is_trained_and_saved(work: Path) -> None:
+def test_a_user_field_is_trained_and_saved(work: Path) -> None:
     about = read_format(work / "destination")
     assert about.kind == "destination"
     assert about.latent == read_format(work / "latent").fingerprint
@@ -61,7 +61,7 @@ def test_it_is_trained_and_saved(work: Path) -> None:
     assert "nothing changed" in run("run", work / "recipe.yaml", "--data", work, "--work", work).stderr
 
 
-def test_it_is_loaded_and_translates(work: Path) -> None:
+def test_a_user_field_is_loaded_and_translates(work: Path) -> None:
     translator = Translator.load(work)
     assert translator.methods == ["prior", "delta", "destination"]
     assert str(translator.options()) == "destination-1"
@@ -71,12 +71,12 @@ def test_it_is_loaded_and_translates(work: Path) -> None:
     assert translator.trace(text, steps=2)[0].steps[2].number == 2
 
 
-def test_it_is_released(work: Path, tmp_path: Path) -> None:
+def test_a_user_field_is_released(work: Path, tmp_path: Path) -> None:
     run("release", work, tmp_path)
     assert Translator.load(tmp_path).methods == ["prior", "delta", "destination"]
 
 
-def test_it_is_served(work: Path) -> None:
+def test_a_user_field_is_served(work: Path) -> None:
     translator = Translator.load(work)
     service = Service([translator], Admission(Limits()))
     request = {"q": "Anna hat zwei Lampen.", "method": "destination", "steps": 2}
@@ -100,7 +100,7 @@ def test_it_is_served(work: Path) -> None:
     assert [step["number"] for step in trace["sentences"][0]["steps"]] == [0, 1, 2]
 
 
-def test_it_is_evaluated_and_reported(work: Path) -> None:
+def test_a_user_field_is_evaluated_and_reported(work: Path) -> None:
     sizes = ("--timed", 2, "--judged", 2, "--posterior-samples", 4, "--shown", 1, "--device", "cpu")
     run("report", work, *sizes)
     page = (work / "report" / "report.md").read_text()

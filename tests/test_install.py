@@ -1,4 +1,4 @@
-"""What is installed: the pinned versions fit what the package asks for, and each other on the public registry."""
+"""Pinned versions satisfy the requirements, and each other on the public registry."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Which choices go together, and what they are called."""
+"""Decoding options: valid combinations, bounds and names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
-def test_the_plainest_choice_is_one_candidate_and_one_step() -> None:
+def test_defaults_are_one_candidate_and_one_step() -> None:
     options = DecodingOptions()
     assert (options.method, options.steps, options.candidates, options.rerank) == ("score", 1, 1, "none")
     assert not options.adaptive
@@ -61,14 +61,14 @@ def test_the_plainest_choice_is_one_candidate_and_one_step() -> None:
         ({"method": "teacher", "rerank": "decoder"}, "the teacher translates by beam search"),
     ],
 )
-def test_what_does_not_go_together_is_refused_in_one_line(choices: dict[str, Any], message: str) -> None:
+def test_invalid_combinations_are_refused_in_one_line(choices: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as caught:
         DecodingOptions(**choices)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
 
-def test_bounds_are_themselves_allowed() -> None:
+def test_bounds_are_inclusive() -> None:
     for name, largest in {"steps": 1000, "lengths": 101, "samples": 1000, "beam": 100, "seed": 2**63 - 1}.items():
         for value in (0 if name in ("steps", "seed") else 1, largest):
             assert getattr(DecodingOptions(**{name: value}, rerank="decoder"), name) == value
@@ -86,7 +86,7 @@ def test_every_method_and_rerank_is_allowed() -> None:
     assert DecodingOptions(rerank="teacher").candidates == 1  # one candidate may have a rerank that changes nothing
 
 
-def test_only_a_field_with_steps_moves() -> None:
+def test_only_a_field_with_steps_refines() -> None:
     moving = {method for method in METHODS if DecodingOptions(method, 2).refines}
     assert moving == {"delta", "score", "energy"}
     assert not any(DecodingOptions(method, 0).refines for method in METHODS)
@@ -115,11 +115,11 @@ def test_only_a_field_with_steps_moves() -> None:
         (DecodingOptions("teacher", beam=1), "teacher beam 1"),
     ],
 )
-def test_the_name_says_what_matters(options: DecodingOptions, name: str) -> None:
+def test_the_name_lists_what_differs_from_the_defaults(options: DecodingOptions, name: str) -> None:
     assert str(options) == name
 
 
-def test_choices_cannot_be_changed_behind_the_checks() -> None:
+def test_options_are_frozen_and_validated_when_replaced() -> None:
     options = DecodingOptions(samples=2, rerank="elbo")
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.rerank = "none"  # type: ignore[misc]
@@ -142,7 +142,7 @@ def test_an_unknown_option_is_named_with_the_closest_one() -> None:
         check_names(["colour"])
 
 
-def test_files_may_say_what_is_removed_or_only_whether(tmp_path: Path) -> None:
+def test_remove_repeats_in_files_may_be_a_bool(tmp_path: Path) -> None:
     for written, removed in (("words", "words"), ("pieces", "pieces"), ("none", "none"), ("true", "words")):
         (tmp_path / "options.yaml").write_text(f"remove_repeats: {written}")
         assert load(tmp_path / "options.yaml", DecodingOptions).remove_repeats == removed

@@ -1,4 +1,4 @@
-"""The model that ships: what it says, word for word, so that no change of weights or code passes unseen."""
+"""The installed model: exact translations, so that no change of weights or code goes unnoticed."""
 
 import os
 import subprocess
@@ -65,24 +65,24 @@ def deen() -> Translator:
     return Translator.load("deen")
 
 
-def test_twenty_sentences_are_translated_as_ever(deen: Translator) -> None:
+def test_twenty_translations_are_unchanged(deen: Translator) -> None:
     assert len(SENTENCES) == 20
     assert dict(zip(SENTENCES, deen.translate(list(SENTENCES)), strict=True)) == SENTENCES
 
 
-def test_one_step_puts_these_right(deen: Translator) -> None:
+def test_one_step_corrects_these_translations(deen: Translator) -> None:
     before, after = (deen.translate(list(REFINED), method="score", steps=steps) for steps in (0, 1))
     assert dict(zip(REFINED, zip(before, after, strict=True), strict=True)) == REFINED
 
 
-def test_it_translates_in_its_own_way_unless_another_is_chosen(deen: Translator) -> None:
+def test_default_options_are_used_unless_others_are_given(deen: Translator) -> None:
     assert deen.options() == DecodingOptions("score", 1, lengths=2, rerank="teacher")
     assert deen.options(seed=3) == DecodingOptions("score", 1, lengths=2, rerank="teacher", seed=3)
     assert deen.options(method="delta") == DecodingOptions("delta", 1)
     assert deen.methods == ["prior", "delta", "score", "teacher"]
 
 
-def test_letters_that_are_double_stay_double(deen: Translator) -> None:
+def test_double_letters_are_kept(deen: Translator) -> None:
     found = deen.translate(["HALLO WELT", "Borussia Dortmund hat gewonnen.", "C++ ist schwer..."])
     assert found[0] == "HALLO WELT"
     assert "Borussia" in found[1]
@@ -90,21 +90,21 @@ def test_letters_that_are_double_stay_double(deen: Translator) -> None:
     assert deen.translate("HALLO WELT", remove_repeats="pieces") == "HALO WELT"  # as in the paper
 
 
-def test_a_word_is_not_said_twice(deen: Translator) -> None:
+def test_repeated_words_are_removed(deen: Translator) -> None:
     text = "Ohne die Hilfe meiner Freunde hätte ich das nie geschafft."
     stuttered, read = (deen.translate(text, method="score", remove_repeats=remove) for remove in ("none", "words"))
     assert stuttered == "I never never have done that without the help of my friends."
     assert read == "I never have done that without the help of my friends."
 
 
-def test_something_is_said_if_any_candidate_says_something(deen: Translator) -> None:
+def test_a_candidate_with_text_is_preferred_to_a_blank_one(deen: Translator) -> None:
     assert deen.translate("!", method="score", lengths=5, rerank="elbo") == "!"
     assert deen.translate("!", method="score", lengths=5, rerank="elbo", verbatim=False) == "."
     for method in ("prior", "delta", "score"):
         assert all(deen.translate(["!", "?", "...", "Ja"], method=method, verbatim=False))
 
 
-def test_half_a_character_is_not_shown(deen: Translator) -> None:
+def test_incomplete_characters_are_not_emitted(deen: Translator) -> None:
     options = deen.options(method="score", lengths=5, rerank="elbo", verbatim=False)
     texts = ["Gyöngyösi sprach mit Herrn Łukaszenko", "Guten Morgen 🌞 und gute Nacht 🌙", "Danke 👍🏽"]
     done = deen.translations(texts, options, alternatives=4)
@@ -126,7 +126,7 @@ for threads in (None, 2, None):
 """
 
 
-def test_a_sentence_has_one_core_and_batches_have_all_unless_it_is_said() -> None:
+def test_default_threads_are_one_per_batch_and_batches_use_all_cores() -> None:
     """Threads that share a batch spin while they wait for each other, and on a busy machine they wait long."""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     command = [sys.executable, "-c", CORES]
@@ -137,7 +137,7 @@ def test_a_sentence_has_one_core_and_batches_have_all_unless_it_is_said() -> Non
     assert found[2][:2] == [1, cores]
 
 
-def test_it_fits_its_parcel() -> None:
+def test_the_model_fits_its_size_limit() -> None:
     files = [path for path in FOLDER.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 48e6
     assert max(path.stat().st_size for path in files) <= 15e6
@@ -152,7 +152,7 @@ def test_the_first_command_translates_from_any_folder(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (expected + "\n", "")
 
 
-def test_what_needs_no_translation_comes_back_as_it_was(deen: Translator) -> None:
+def test_verbatim_spans_are_unchanged(deen: Translator) -> None:
     assert deen.translate("Schreiben Sie bitte an max.muster@web.de. 😀") == "Please write to max.muster@web.de. 😀"
     for span in (
         "https://www.beispiel.de/pfad?x=1",
@@ -184,11 +184,11 @@ def translated_html(translator: Translator, source: str) -> str:
         "<p><b>😀</b></p>",
     ],
 )
-def test_html_of_what_needs_no_translation_is_left_as_it_is(deen: Translator, source: str) -> None:
+def test_html_of_verbatim_spans_is_unchanged(deen: Translator, source: str) -> None:
     assert translated_html(deen, source) == source
 
 
-def test_tags_stay_around_what_needs_no_translation(deen: Translator) -> None:
+def test_tags_stay_around_verbatim_spans(deen: Translator) -> None:
     assert "<b>12:30</b>" in translated_html(deen, "<p>Guten Morgen. <b>12:30</b></p>")
     assert "<b>😀</b>" in translated_html(deen, "<p><b>😀</b> Hallo Welt</p>")
     assert "<b>www.a.de</b>" in translated_html(deen, "<p>Ich habe <b>www.a.de</b> gestern gelesen.</p>")

@@ -1,4 +1,4 @@
-"""A model that ships: stored in half precision, found by its name, and used when none is named."""
+"""Released models: stored in half precision, found by name, and the default when no name is given."""
 
 import sys
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_a_released_model_is_the_same_rounded(model: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("kinds", "message"), [(["energy"], "holds no energy model"), (["score"], "no use without its latent")]
 )
-def test_what_cannot_be_released(model: Path, tmp_path: Path, kinds: list[str], message: str) -> None:
+def test_invalid_releases_are_refused(model: Path, tmp_path: Path, kinds: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         release(model, tmp_path / "out", kinds)  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
@@ -96,7 +96,7 @@ def test_a_folder_comes_before_a_name(shipped: Path, tmp_path: Path, monkeypatch
     assert installed.find_model("xy") == Path("xy")
 
 
-def test_none_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_installed_models_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "PRETRAINED", tmp_path / "nowhere")
     assert installed.installed() == {}
     with pytest.raises(UserError, match="no model is installed; name a folder"):
@@ -105,7 +105,7 @@ def test_none_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         installed.find_model("xy")
 
 
-def test_the_commands(
+def test_release_and_models_commands(
     shipped: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(*arguments: object) -> int:
@@ -126,10 +126,10 @@ def test_the_commands(
     assert [path.name for path in (tmp_path / "one").iterdir()] == ["teacher"]
 
 
-# A model's own way to translate.
+# A model's default options.
 
 
-def test_its_way_goes_along_where_all_of_it_does(shipped: Path, tmp_path: Path) -> None:
+def test_default_options_are_released_with_all_bundles(shipped: Path, tmp_path: Path) -> None:
     (shipped / "options.yaml").write_text("steps: 3")
     release(shipped, tmp_path / "all")
     assert Translator.load(tmp_path / "all").options() == DecodingOptions("score", 3)
@@ -137,7 +137,7 @@ def test_its_way_goes_along_where_all_of_it_does(shipped: Path, tmp_path: Path) 
     assert not (tmp_path / "some" / "options.yaml").exists()
 
 
-def test_a_model_has_its_own_way_until_another_is_chosen(shipped: Path) -> None:
+def test_default_options_are_used_until_others_are_given(shipped: Path) -> None:
     assert Translator.load("xy").options() == DecodingOptions("score", 1)
     (shipped / "options.yaml").write_text("{method: delta, steps: 2, lengths: 3, rerank: decoder}")
     translator, own = Translator.load("xy"), DecodingOptions("delta", 2, lengths=3, rerank="decoder")
@@ -168,7 +168,7 @@ def test_a_model_has_its_own_way_until_another_is_chosen(shipped: Path) -> None:
         ("method: energy", "method energy: this model has only prior, delta, score"),
     ],
 )
-def test_default_options_that_cannot_be_followed_are_named_with_their_file(shipped: Path, own: str, wrong: str) -> None:
+def test_invalid_default_options_are_named_with_their_file(shipped: Path, own: str, wrong: str) -> None:
     (shipped / "options.yaml").write_text(own)
     with pytest.raises(UserError, match=f"options.yaml: .*{wrong}"):
         Translator.load("xy")

@@ -1,4 +1,4 @@
-"""`latentmt translate` as people and pipes meet it: a line in, a line out, whatever the line is."""
+"""`latentmt translate` in terminals and pipes: one line out for each line in."""
 
 import gzip
 import io
@@ -28,7 +28,7 @@ from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
 from latentmt.networks import BundleConfig, save_bundle
 from latentmt.options import DecodingOptions
-from latentmt.text.stream import MOST, ready_lines
+from latentmt.text.stream import MAX_LINES, ready_lines
 from latentmt.translator import Translator
 
 PATIENCE = 60
@@ -172,7 +172,7 @@ def hostile_lines(count: int) -> list[str]:
     return [*long, *kinds, *rest]
 
 
-def test_hostile_lines_come_out_as_as_many_lines(model: Path) -> None:
+def test_hostile_lines_keep_the_number_of_lines(model: Path) -> None:
     lines = hostile_lines(1000)
     result = piped(model, "".join(f"{line}\n" for line in lines).encode())
     assert (result.returncode, result.stderr) == (0, b"")
@@ -238,7 +238,7 @@ def called(monkeypatch: pytest.MonkeyPatch, model: Path, *arguments: object) -> 
         (("--input", "lines.txt"), "--input: there are sentences on the command line already"),
     ],
 )
-def test_mistakes_are_one_line(
+def test_user_errors_are_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     model: Path,
@@ -263,7 +263,7 @@ def test_a_full_gpu_is_one_line(
     )
 
 
-def test_models_that_are_none_are_one_line(
+def test_a_folder_without_a_model_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     assert called(monkeypatch, tmp_path / "nowhere", "ein Satz") == 1
@@ -348,7 +348,7 @@ class Told:
                 self.ready.set()
 
 
-def test_what_is_ready_is_taken_and_more_is_not_waited_for() -> None:
+def test_ready_lines_are_returned_without_waiting_for_more() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as file, os.fdopen(writing, "wb", buffering=0) as pipe:
         told = Told(file, 3)
@@ -363,15 +363,15 @@ def test_what_is_ready_is_taken_and_more_is_not_waited_for() -> None:
         assert list(batches) == [["end"]]
 
 
-def test_no_more_are_taken_than_wanted_nor_read_ahead() -> None:
-    told = Told((b"%d\n" % number for number in itertools.count()), MOST)
+def test_batches_and_read_ahead_are_bounded() -> None:
+    told = Told((b"%d\n" % number for number in itertools.count()), MAX_LINES)
     batches = ready_lines(told, "endless")
     assert told.ready.wait(PATIENCE)
-    assert next(batches) == [str(number) for number in range(MOST)]
+    assert next(batches) == [str(number) for number in range(MAX_LINES)]
     time.sleep(0.1)
-    assert told.read <= 2 * MOST + 1
+    assert told.read <= 2 * MAX_LINES + 1
     seen = [line for batch in itertools.islice(batches, 10) for line in batch]
-    assert seen == [str(MOST + number) for number in range(len(seen))]
+    assert seen == [str(MAX_LINES + number) for number in range(len(seen))]
 
 
 def test_lines_end_at_line_feeds_only() -> None:
@@ -381,8 +381,8 @@ def test_lines_end_at_line_feeds_only() -> None:
     assert list(ready_lines([], "nothing")) == []
 
 
-def test_lines_before_a_bad_one_are_handed_out_first() -> None:
-    batches = ready_lines([b"gut\n", b"auch gut\n", b"nicht \xff\n", b"nie gelesen\n"], "text", most=1)
+def test_lines_before_a_bad_one_are_returned_first() -> None:
+    batches = ready_lines([b"gut\n", b"auch gut\n", b"nicht \xff\n", b"nie gelesen\n"], "text", max_lines=1)
     assert [next(batches), next(batches)] == [["gut"], ["auch gut"]]
     with pytest.raises(UserError, match="text, line 3: invalid UTF-8 at byte 7"):
         next(batches)
@@ -393,7 +393,7 @@ def test_a_file_that_cannot_be_read_further_is_named() -> None:
         yield b"gut\n"
         raise OSError(5, "Input/output error")
 
-    batches = ready_lines(breaking(), "disk", most=1)
+    batches = ready_lines(breaking(), "disk", max_lines=1)
     assert next(batches) == ["gut"]
     with pytest.raises(UserError, match=r"disk: cannot be read \(Input/output error\)"):
         next(batches)

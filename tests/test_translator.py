@@ -1,4 +1,4 @@
-"""Text in, text out: nothing is lost, mixed up or invented on the way, whatever the text is."""
+"""The translator: text is neither lost nor reordered, for any text."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_text_gives_a_text_and_a_list_a_list(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize("gap", [" ", "\n", "\n\n", "\t", "   ", " \r\n\t", "\u00a0", "\u2028"])
-def test_sentences_are_translated_as_if_alone_and_the_gaps_between_them_stay(translator: Translator, gap: str) -> None:
+def test_sentences_are_translated_independently_and_white_space_is_kept(translator: Translator, gap: str) -> None:
     sentences = ["Ein Satz steht hier.", "Noch einer!", "Wir haben Bücher?", "Noch einer!"]
     for choices in ({}, {"method": "delta", "steps": 2}, SEARCH):
         alone = translator.translate(sentences, **choices)
@@ -112,7 +112,7 @@ def test_the_teacher_translates_one_sentence_at_a_time_too(translator: Translato
     assert translator.translate("Ein Satz.\n Noch einer!", method="teacher") == f"{first}\n {second}"
 
 
-def test_the_pieces_of_a_text_are_those_of_its_sentences(translator: Translator) -> None:
+def test_the_ids_of_a_text_are_those_of_its_sentences(translator: Translator) -> None:
     options = translator.options(method="prior")
     first, second, both = translator.translations(["Ein Satz.", "Noch einer!", "Ein Satz. Noch einer!"], options)
     assert both.ids == first.ids + second.ids
@@ -122,7 +122,7 @@ def test_the_pieces_of_a_text_are_those_of_its_sentences(translator: Translator)
     assert raw.text == plain(translator.tokenizer.decode([first.ids])[0]) != first.text
 
 
-def test_nothing_to_translate_is_left_as_it_is(translator: Translator, given_to_engine: list[list[int]]) -> None:
+def test_text_without_content_is_unchanged(translator: Translator, given_to_engine: list[list[int]]) -> None:
     blank = ["", " ", "\n", " \t \n", "\u3000", "\r\n"]
     assert translator.translate(blank) == blank
     assert [translator.translate(text) for text in blank] == blank
@@ -133,7 +133,7 @@ def test_nothing_to_translate_is_left_as_it_is(translator: Translator, given_to_
     assert translator.translations(["", " "], translator.options())[0].ids == []
 
 
-def test_both_sides_are_written_by_their_rules(translator: Translator) -> None:
+def test_text_rules_apply_to_both_sides(translator: Translator) -> None:
     lower = TextRules(lowercase=True)
     parts = {"latent": translator.backend.networks.latent, "fields": translator.backend.networks.fields}
     text = "Ein Kleiner SATZ. Noch Einer!"
@@ -170,7 +170,7 @@ def test_a_long_text_is_split_and_nothing_of_it_is_lost(
     assert sum(map(len, given_to_engine)) / len(given_to_engine) > LONGEST / 4
 
 
-def test_a_text_of_the_longest_length_is_not_split(translator: Translator, given_to_engine: list[list[int]]) -> None:
+def test_a_text_of_the_maximum_length_is_not_split(translator: Translator, given_to_engine: list[list[int]]) -> None:
     for words, parts in ((LONGEST - 2, 1), (LONGEST - 1, 2)):
         given_to_engine.clear()
         text = "~" * words  # a piece each, one for the space before them, and EOS
@@ -179,7 +179,7 @@ def test_a_text_of_the_longest_length_is_not_split(translator: Translator, given
         assert len(given_to_engine) == parts
 
 
-def test_what_has_no_letter_is_not_the_models_business(
+def test_text_without_letters_is_not_given_to_the_engine(
     translator: Translator, given_to_engine: list[list[int]]
 ) -> None:
     texts = ["~" * 300, "12:30", "😀", "3 + 4 = 7", "www.a.de", "---\u200b---"]
@@ -198,7 +198,7 @@ def test_the_real_engine_translates_every_part(translator: Translator) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(any_text, max_size=4))
 @example(["▁ \ue000 \ue0001 ▁", "Ein Satz.\u0301 Noch. \u0301Einer.", "\ud800\udc00. A", "a\x00b. \x85 C"])
-def test_any_text_comes_back_from_an_engine_that_changes_nothing(
+def test_an_identity_engine_returns_any_text(
     translator: Translator, given_to_engine: list[list[int]], texts: list[str]
 ) -> None:
     given_to_engine.clear()
@@ -223,12 +223,12 @@ def test_order_and_count_are_kept_for_any_texts(translator: Translator, texts: l
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("given", [None, 3, b"x"])
-def test_what_is_no_text_is_refused(translator: Translator, given: Any) -> None:
+def test_values_other_than_text_are_refused(translator: Translator, given: Any) -> None:
     with pytest.raises(UserError, match="expected a text or a list of texts, got"):
         translator.translate(given)
 
 
-def test_halves_of_characters_are_joined_or_replaced(translator: Translator) -> None:
+def test_surrogates_are_joined_or_replaced(translator: Translator) -> None:
     broken = ["Ein \ud83d Satz.", "\udc80", "Ein Satz. \udfff\ud800 Noch einer.", "Ein \ud83d\ude00 Satz."]
     whole = ["Ein \ufffd Satz.", "\ufffd", "Ein Satz. \ufffd\ufffd Noch einer.", "Ein \U0001f600 Satz."]
     assert translator.translate(broken) == translator.translate(whole)
@@ -261,9 +261,7 @@ def test_control_characters_are_never_emitted(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\nb", "\na\r\n", "a\x85b", "a\u2028b\u2029", "\x1b[31m", "a\u200b\x00 b", "\n"])
-def test_what_is_spelt_in_bytes_is_put_in_order(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_byte_pieces_are_normalised(translator: Translator, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     (ids,) = translator.tokenizer.encode([text])
     assert translator.tokenizer.decode([ids]) == [text]
     monkeypatch.setattr(TorchEngine, "best", lambda *_: [Candidate(ids[:-1], ids[:-1], 0.0)])
@@ -274,7 +272,7 @@ def test_what_is_spelt_in_bytes_is_put_in_order(
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_choice_that_does_not_exist_is_named(translator: Translator) -> None:
+def test_an_unknown_option_is_named(translator: Translator) -> None:
     for call in (translator.options, lambda **choices: translator.translate("Ein Satz.", **choices)):
         with pytest.raises(UserError, match=r"unknown option stepz \(did you mean steps\?\)"):
             call(stepz=1)
@@ -286,7 +284,7 @@ def test_a_choice_that_does_not_exist_is_named(translator: Translator) -> None:
         translator.translate([], lengths=2, samples=3)
 
 
-def test_what_this_translator_cannot_do_is_refused(translator: Translator) -> None:
+def test_unsupported_methods_and_rerankers_are_refused(translator: Translator) -> None:
     rest = (translator.tokenizer, translator.rules)
     assert translator.methods == ["prior", "delta", "score", "energy", "teacher"]
     assert translator.options().method == "score"
@@ -316,7 +314,7 @@ def test_what_this_translator_cannot_do_is_refused(translator: Translator) -> No
             one.trace("Ein Satz.", method="teacher")
 
 
-def test_choices_reach_the_search(translator: Translator) -> None:
+def test_options_reach_the_search(translator: Translator) -> None:
     text = "Ein kleiner Satz steht hier, und noch einer dort."
     names: list[dict[str, Any]] = [
         {"method": "prior"},
@@ -338,7 +336,7 @@ def test_choices_reach_the_search(translator: Translator) -> None:
     [{"method": "energy", "steps": 2}, {"method": "delta", "steps": 2}, SEARCH, {**SEARCH, "rerank": "marginal"}],
     ids=lambda choices: choices["method"] + choices.get("rerank", ""),
 )
-def test_threads_do_not_disturb_each_other(translator: Translator, choices: dict[str, Any]) -> None:
+def test_concurrent_threads_get_the_results_of_one(translator: Translator, choices: dict[str, Any]) -> None:
     words = ["Ein", "Satz", "steht", "hier", "und", "noch", "einer", "dort", "mit", "Büchern"]
     texts = [" ".join(words[n % 7 :][: 1 + n % 5]) + f" {n}!{' ' * n} Dort?" for n in range(16)]
     # Every text has white space of its own, and a seed.
@@ -360,11 +358,11 @@ def test_threads_do_not_disturb_each_other(translator: Translator, choices: dict
         sys.setswitchinterval(interval)
 
 
-# What happened on the way.
+# Candidates and traces.
 
 
 @pytest.mark.parametrize("rerank", ["teacher", "decoder", "elbo", "marginal"])
-def test_what_is_kept_is_one_of_the_candidates(translator: Translator, rerank: str) -> None:
+def test_the_translation_is_one_of_the_candidates(translator: Translator, rerank: str) -> None:
     texts = ["Ein Satz.", "Noch einer!", "Wir haben 1100 Bücher gelesen und noch eins.", "Dort"]
     options = translator.options(method="score", lengths=3, samples=4, rerank=rerank)
     found = translator.candidates(texts, options)
@@ -406,7 +404,7 @@ def memory_of(model: LatentModel, source: list[int]) -> tuple[Memory, Memory]:
     ],
     ids=lambda choices: choices["method"] + choices.get("rerank", ""),
 )
-def test_a_trace_is_what_happened(translator: Translator, choices: dict[str, Any]) -> None:
+def test_a_trace_agrees_with_the_translation(translator: Translator, choices: dict[str, Any]) -> None:
     model, text = translator.backend.networks.latent, "Wir haben 1100 Bücher gelesen. Noch einer!"
     assert model is not None
     sentences, options = ["Wir haben 1100 Bücher gelesen.", "Noch einer!"], translator.options(**choices)

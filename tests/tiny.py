@@ -1,4 +1,4 @@
-"""What the tests translate with: a few sentences or pairs, and networks of a size to match that have learnt nothing."""
+"""Small corpora and untrained networks for tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BYTES = slice(4, 260)
 
 
 def enliven(network: LatentModel | ScoreNetwork | EnergyNetwork | Teacher) -> None:
-    """Make heads so large that every sentence and every method has its own text, in letters."""
+    """Scale the heads so that every sentence and every method has a different text, in letters."""
     with torch.no_grad():
         if isinstance(network, LatentModel):
             for head in (network.prior.head, network.posterior_head):
@@ -61,14 +61,14 @@ def enliven(network: LatentModel | ScoreNetwork | EnergyNetwork | Teacher) -> No
 
 
 def write_corpus(folder: Path, held_out: int) -> Corpus:
-    """The text, recipe.yaml and the corpus, with as many development and test pairs."""
+    """Write text, recipe.yaml and the corpus, with `held_out` development and test pairs each."""
     write_numbers(folder, Sizes(train=300, dev=held_out, test=held_out), seed=1)
     (folder / "recipe.yaml").write_text(RECIPE)
     return prepare_corpus(load_recipe(folder), folder, folder)[0]
 
 
 def write_models(folder: Path, corpus: Corpus, latent_dim: int = 4) -> None:
-    """Bundles of all kinds that have learnt nothing; but every sentence and every method has its own text."""
+    """Write untrained bundles of all kinds, with different texts for every sentence and method."""
     torch.manual_seed(1)
     pieces, config = corpus.tokenizer.size, LatentConfig(**SIZE, encoder_layers=1, latent_dim=latent_dim)
     facts: dict[str, Any] = {"languages": corpus.manifest.languages, "rules": corpus.manifest.rules}
@@ -79,10 +79,12 @@ def write_models(folder: Path, corpus: Corpus, latent_dim: int = 4) -> None:
         latent.prior.head.weight[:latent_dim].normal_(std=0.5)
         latent.posterior_head.weight[:latent_dim].normal_(std=0.5)
         latent.output.length_head.weight.mul_(0.1)
-        latent.output.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
+        latent.output.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would vary widely, and tests be slow
         score.head.weight.normal_()
         energy.head.weight.mul_(20)
-        teacher.decoder_stack.norm.bias += 3 * teacher.embedding.weight[EOS]  # else it would write on to the last place
+        teacher.decoder_stack.norm.bias += (
+            3 * teacher.embedding.weight[EOS]
+        )  # else it would write up to the last position
     about = save_bundle(folder / "latent", BundleConfig(**facts, latent=config), corpus.tokenizer, latent.state_dict())
     for kind, net in (("score", score), ("energy", energy)):
         bundle = BundleConfig(**facts, latent=config, field=FieldConfig(kind=kind, **SIZE))  # type: ignore[arg-type]

@@ -31,10 +31,10 @@ def translate(
     json_: JsonOption = False,
 ) -> None:
     """Translate lines: each comes out as one line, as soon as it is there."""
-    from latentmt.text.stream import batches_of, write_lines
+    from latentmt.text.stream import input_batches, write_lines
     from latentmt.translator import Translator
 
-    batches = batches_of(texts, input_)
+    batches = input_batches(texts, input_)
     translator = Translator.load(model, device, threads)
     chosen = translator.options(**options)
     for lines in batches:

@@ -1,7 +1,7 @@
-"""What the translator asks of an engine: sentences of ids in, candidates, annotations and traces out.
+"""The interface of an engine: sentences of ids in, candidates, annotations and traces out.
 
-An engine owns the networks, their device and how sentences are batched. The translator owns text. An engine that needs
-no torch is another class with these methods, chosen in `load.py`.
+An engine owns the networks, their device and batching. The translator owns text. An engine without torch is another
+class with these methods, chosen in `load.py`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from latentmt.options import DecodingOptions
 from latentmt.results import Annotation, Candidate, Candidates, SentenceTrace
 
 CheckCancelled = Callable[[], None]
-"""Called before every batch. What it raises ends the work, of which nothing is kept."""
+"""Called before every batch. An exception from it cancels the call."""
 
 
 def never_cancelled() -> None:
-    """The work is done to its end."""
+    """Never cancel."""
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """An engine with a model loaded. It may be used from several threads at once."""
+    """An engine with a loaded model. It may be used from several threads at once."""
 
     @property
     def methods(self) -> list[str]:
-        """The methods that it can decode with, `prior` and `teacher` among them where they are there."""
+        """The decoding methods of the model, including `prior` and `teacher` if it has them."""
         ...
 
     @property
@@ -36,12 +36,12 @@ class Backend(Protocol):
 
     @property
     def default_method(self) -> str:
-        """The method to use when none is asked for."""
+        """The method used when none is given."""
         ...
 
     @property
     def rerankers(self) -> list[str]:
-        """What it can choose between candidates with, `none` first."""
+        """The rerankers of the model, `none` first."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class Backend(Protocol):
         options: DecodingOptions,
         check_cancelled: CheckCancelled = never_cancelled,
     ) -> list[Candidate]:
-        """The candidate that is kept, of each sentence."""
+        """The kept candidate of each sentence."""
         ...
 
     def candidates(
@@ -93,17 +93,17 @@ class Backend(Protocol):
         ...
 
     def trace(self, sentence: list[int], options: DecodingOptions) -> SentenceTrace:
-        """Translate a sentence with the latent model, and keep every step."""
+        """Translate a sentence with the latent model and record every step."""
         ...
 
     def field_around(
         self, trace: SentenceTrace, options: DecodingOptions, position: int, points: Sequence[Sequence[float]]
     ) -> list[list[float]]:
-        """Where one token would move from these latents, the others being where they ended; zero if nothing moves."""
+        """The field at these latents of one token, the others being at their final latents. Zero without refinement."""
         ...
 
     def warmup(
         self, options: DecodingOptions, max_length: int, batches: Sequence[int] = (1,), compiled: bool = True
     ) -> None:
-        """Make first translations as fast as later ones, where that can be done."""
+        """Make the first translations as fast as later ones, where possible."""
         ...

@@ -1,4 +1,4 @@
-"""Which engine runs a model: the one place where it is chosen. An engine is imported only if it is used."""
+"""Chooses the engine that runs a model. An engine is imported only if it is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from latentmt.engines.backend import Backend
 def load_backend(
     bundles: Mapping[str, Bundle], device: str, threads: int | None, dtype: Any, graphs: bool | None
 ) -> Backend:
-    """An engine with these bundles loaded (see `Translator.load`)."""
+    """Load an engine from bundles (see `Translator.load`)."""
     from latentmt.engines.torch_engine import load_torch_engine
 
     return load_torch_engine(bundles, device, threads, dtype, graphs)
@@ -22,7 +22,7 @@ def load_backend(
 def torch_backend(
     tokenizer: Tokenizer, latent: Any, fields: Mapping[str, Any], teacher: Any, graphs: bool | None
 ) -> Backend:
-    """A torch engine with networks that are in memory."""
-    from latentmt.engines.torch_engine import engine_of
+    """A torch engine with networks in memory."""
+    from latentmt.engines.torch_engine import make_torch_engine
 
-    return engine_of(tokenizer, latent, fields, teacher, graphs)
+    return make_torch_engine(tokenizer, latent, fields, teacher, graphs)

@@ -1,4 +1,4 @@
-"""The torch engine: networks on their device, eager or as CUDA graphs, and how sentences are batched for them."""
+"""The torch engine: networks on their device, eager or as CUDA graphs, and their batching."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from latentmt.data.tokenizer import EOS, UNK, Tokenizer
 from latentmt.data.tokens import Tokens
 from latentmt.device import find_device
 from latentmt.engines.backend import Backend, CheckCancelled, never_cancelled
-from latentmt.engines.cuda_graphs import KEPT, STEP, Graphs
+from latentmt.engines.cuda_graphs import MAX_SHAPES, WIDTH_MULTIPLE, Graphs
 from latentmt.errors import UserError
 from latentmt.fields.learned import FieldNetwork
 from latentmt.infer.annotate import annotate
@@ -47,22 +47,22 @@ Indices = npt.NDArray[np.int64]
 Sentences = Sequence[Sequence[int]]
 
 BATCH_TOKENS = 4096
-"""Source tokens translated together, padding and candidates counted. Recorded targets have room for several times as
-many, so this is about memory; on an H200 recorded batches of 16,384 are 8 to 17% faster."""
+"""Source tokens per batch, padding and candidates included. Recorded targets have room for several times as many, so
+this limits memory. On an H200, recorded batches of 16,384 are 8 to 17% faster."""
 CPU_BATCH_TOKENS = 256
-"""The same in a search, for each core of a CPU that searches: more brings nothing but padding. Of 32 TED sentences,
-with the preset `small`, a core translates 64 a second like this, and 37 all at once. (The teacher prefers many.)"""
+"""The same for a search on a CPU, per core: larger batches only add padding. Of 32 TED sentences, with the preset
+`small`, a core translates 64 a second like this, and 37 in one batch. (The teacher is faster with large batches.)"""
 MAX_THREADS = 1024
-_CORES = torch.get_num_threads()  # as torch found them, before it is told to use fewer
+_CORES = torch.get_num_threads()  # before `set_num_threads` is called
 TEACHER_TOKENS = 2048
-"""How many of those the teacher may have in a recorded search: its caches stay as long as the recording."""
+"""The limit for recorded beam searches of the teacher, whose caches live as long as the recording."""
 
 
 class TorchEngine:
     """Networks on their device.
 
-    `graphs`: whether searches run in fixed shapes, on a GPU as CUDA graphs; by default they do on a GPU.
-    `workers`: batches that are translated side by side, on a core each of a CPU.
+    `graphs`: whether searches run in fixed shapes, on a GPU as CUDA graphs. By default they do on a GPU.
+    `workers`: the number of batches translated in parallel, on a CPU core each.
     """
 
     def __init__(self, networks: Networks, graphs: bool | None = None, workers: int = 1) -> None:
@@ -75,8 +75,8 @@ class TorchEngine:
         on_gpu = self.device.type == "cuda"
         self._graphs = Graphs(networks, self.device) if (on_gpu if graphs is None else graphs) else None
         self.lock: AbstractContextManager[object] = threading.Lock() if on_gpu or self._graphs else nullcontext()
-        """Held by whoever uses the networks. A GPU does one thing after another anyway, and a recording must not be
-        replayed twice at the same time; on a CPU nobody waits."""
+        """Held while the networks are used. A GPU runs batches one after another anyway, and a recording must not be
+        replayed concurrently. On a CPU without graphs there is no lock."""
 
     def variant(self, graphs: bool) -> TorchEngine:
         """The same networks with or without recorded searches."""
@@ -127,12 +127,12 @@ class TorchEngine:
 
     @property
     def graphed(self) -> bool:
-        """Whether searches are recorded, unless they are very large."""
+        """Whether searches are recorded, unless they are too large."""
         return self._graphs is not None
 
     @property
     def batch_tokens(self) -> int:
-        """Source tokens that are searched together here, padding and candidates counted."""
+        """Source tokens per batch of a search on this device, padding and candidates included."""
         return BATCH_TOKENS if self.device.type == "cuda" else CPU_BATCH_TOKENS * torch.get_num_threads()
 
     def best(
@@ -169,7 +169,7 @@ class TorchEngine:
     def targets_along(
         self, sentences: Sentences, options: DecodingOptions, after: Sequence[int]
     ) -> dict[int, list[list[int]]]:
-        """What each sentence reads after so many steps (0: before the first): ids as decoded, EOS included."""
+        """The target of each sentence after these numbers of steps (0: before the first), as decoded, EOS included."""
 
         def work(group: Indices) -> list[list[list[int]]]:
             source = Tokens.padded([sentences[index] for index in group]).to(self.device)
@@ -191,27 +191,28 @@ class TorchEngine:
         """Record the search for sources of every length and for batches of these sizes.
 
         `compiled`: compile it before, which takes a minute or two and makes it about a third faster, up to some 3,000
-        source tokens, candidates counted. Targets that are longer than usual, and tokens that the teacher writes late,
-        are recorded when they come up.
+        source tokens, candidates included. Unusually long targets and the teacher's late tokens are recorded when they
+        first occur.
         """
         if not self._graphs:
             return
-        if (shapes := len(batches) * -(-max_length // STEP)) > KEPT:
-            raise UserError(f"warming up {shapes} shapes: only {KEPT} are kept; name fewer batches")
+        widths = range(WIDTH_MULTIPLE, max_length + WIDTH_MULTIPLE, WIDTH_MULTIPLE)
+        if (shapes := len(batches) * len(widths)) > MAX_SHAPES:
+            raise UserError(f"warming up {shapes} shapes: only {MAX_SHAPES} are kept; name fewer batches")
         if compiled:
             self.compile(options)
-        for batch, length in itertools.product(batches, range(STEP, max_length + STEP, STEP)):
-            for _ in range(2):  # what comes up once is not recorded
-                self.best([[UNK] * (min(length, max_length) - 1) + [EOS]] * batch, options)
+        for batch, width in itertools.product(batches, widths):
+            for _ in range(2):  # a shape is recorded when it occurs for the second time
+                self.best([[UNK] * (min(width, max_length) - 1) + [EOS]] * batch, options)
 
     def compile(self, options: DecodingOptions) -> None:
-        """Have this search compiled when it is next run, where searches are recorded."""
+        """Compile this search when it is next run, if searches are recorded."""
         if self._graphs:
             with self.lock:
                 self._graphs.compile(options)
 
-    def noise(self, options: DecodingOptions) -> Float[Tensor, "samples places D"]:
-        """What a search with this seed draws from."""
+    def noise(self, options: DecodingOptions) -> Float[Tensor, "samples positions D"]:
+        """The noise of a search with these options."""
         assert self.networks.latent is not None
         samples = max(options.samples, MARGINAL_SAMPLES if options.rerank == "marginal" else 1)
         noise = standard_noise(samples, MAX_POSITIONS, self.networks.latent.latent_dim, options.seed)
@@ -244,9 +245,9 @@ class TorchEngine:
         check_cancelled: CheckCancelled = never_cancelled,
         workers: int = 1,
     ) -> list[T]:
-        """What `work` makes of each sentence, in batches of similar length with up to `budget` padded tokens.
+        """Apply `work` to batches of sentences of similar length with up to `budget` padded tokens.
 
-        Batches run side by side, a thread each: threads inside of a batch would wait for each other, and spin.
+        Batches run in parallel, a thread each. Threads within a batch would spin while they wait for each other.
         """
 
         def run(group: Indices) -> list[T]:
@@ -267,7 +268,7 @@ class TorchEngine:
 
     def _search(self, sentences: Sentences, options: DecodingOptions) -> SearchResult:
         graphs = self._recorded(sentences, options)
-        if graphs and not options.adaptive:  # where sentences stop by themselves, the host has to look
+        if graphs and not options.adaptive:  # an adaptive search synchronises with the host
             return graphs.search(sentences, options, lambda: self.noise(options))
         source = Tokens.padded(sentences).to(self.device)
         return to_host(search(self.networks, source, options, self.noise(options)))
@@ -280,17 +281,17 @@ class TorchEngine:
         else:
             source = Tokens.padded(sentences).to(self.device)
             hypotheses = beam_search(self.networks.teacher, source, BeamConfig(beam=options.beam))
-        ids = [without_special(best.ids) for best in hypotheses]
-        return [Candidate(one, one, best.score) for one, best in zip(ids, hypotheses, strict=True)]
+        targets = [without_special(hypothesis.ids) for hypothesis in hypotheses]
+        return [Candidate(ids, ids, best.score) for ids, best in zip(targets, hypotheses, strict=True)]
 
     def _recorded(self, sentences: Sentences, options: DecodingOptions) -> Graphs | None:
-        """The recorded searches, unless a recording of this one would hold too much memory."""
+        """The recorded searches, unless a recording of this one would take too much memory."""
         tokens = len(sentences) * max(map(len, sentences)) * max(options.candidates, options.beam // 4)
         return self._graphs if tokens <= (TEACHER_TOKENS if options.method == "teacher" else BATCH_TOKENS) else None
 
 
 def torch_engine(backend: Backend) -> TorchEngine:
-    """The torch engine behind a translator, for those who measure the networks themselves."""
+    """The torch engine of a translator, for code that uses its networks directly."""
     if not isinstance(backend, TorchEngine):
         raise UserError("this needs the torch engine")
     return backend
@@ -299,21 +300,21 @@ def torch_engine(backend: Backend) -> TorchEngine:
 def load_torch_engine(
     bundles: Mapping[str, Bundle], device: str, threads: int | None, dtype: torch.dtype | None, graphs: bool | None
 ) -> TorchEngine:
-    """An engine with these bundles loaded; arguments as in `Translator.load`."""
+    """Load an engine from bundles. Arguments: as in `Translator.load`."""
     target = find_device(device)
     dtype = dtype or (torch.bfloat16 if target.type == "cuda" else torch.float32)
     if threads is not None and not 1 <= threads <= MAX_THREADS:
         raise UserError(f"threads {threads}: expected 1 to {MAX_THREADS}")
-    side_by_side = threads is None and target.type == "cpu"
-    if side_by_side or threads:
+    parallel = threads is None and target.type == "cpu"
+    if parallel or threads:
         torch.set_num_threads(threads or 1)
     loaded: dict[str, Any] = {kind: load_network(bundle, target).network.to(dtype) for kind, bundle in bundles.items()}
     latent, teacher = loaded.pop("latent", None), loaded.pop("teacher", None)
     tokenizer = next(iter(bundles.values())).tokenizer
-    return engine_of(tokenizer, latent, loaded, teacher, graphs, _CORES if side_by_side else 1)
+    return make_torch_engine(tokenizer, latent, loaded, teacher, graphs, _CORES if parallel else 1)
 
 
-def engine_of(
+def make_torch_engine(
     tokenizer: Tokenizer,
     latent: LatentModel | None,
     fields: Mapping[str, FieldNetwork],
@@ -323,7 +324,8 @@ def engine_of(
 ) -> TorchEngine:
     """An engine with these networks."""
     device = next((latent or cast(Teacher, teacher)).parameters()).device
-    return TorchEngine(Networks(latent, fields, teacher, PieceTable.of(tokenizer).to(device)), graphs, workers)
+    pieces = PieceTable.from_tokenizer(tokenizer).to(device)
+    return TorchEngine(Networks(latent, fields, teacher, pieces), graphs, workers)
 
 
 def device_name(device: torch.device) -> str:

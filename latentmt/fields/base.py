@@ -1,4 +1,4 @@
-"""What a field is: a map from a latent to a direction, bound to a source, and the type it belongs to.
+"""Fields: a field maps a latent to a direction for one source. A field type makes fields.
 
 A `FieldType` is all that the package knows of a kind of field: its name, how it is bound, whether it compiles and how
 it is drawn. Methods, training stages, bundles, command-line choices, report rows and colours follow from the registered
@@ -34,14 +34,14 @@ class Style:
 
 @dataclass(frozen=True)
 class Context:
-    """What a field is bound to. A layout with n times the source's rows holds n candidates a row, side by side."""
+    """What a field is bound to. A layout with n times the source's rows has n adjacent candidates per row."""
 
     model: LatentModel
     source: EncoderOutput
     """The latent model's `encode(…)`."""
     layout: Layout
     decoder: Memory | None = None
-    """The decoder's keys and values of the source, where the caller has them."""
+    """The decoder's keys and values of the source, if the caller has them."""
 
 
 class FieldType(ABC):
@@ -55,8 +55,8 @@ class FieldType(ABC):
     learned: ClassVar[bool] = False
     """Whether it has a network, which is trained; then a model has the field if it has that network."""
     compiles: ClassVar[bool] = True
-    """Whether torch.compile can trace it. What differentiates inside cannot be."""
+    """Whether torch.compile can trace it. A field that differentiates inside cannot be traced."""
 
     @abstractmethod
     def bind(self, context: Context, network: nn.Module | None = None) -> Field:
-        """The field for a source: keys and values are projected once, for all steps. Learned fields need a network."""
+        """The field for a source. Keys and values are projected once for all steps. Learned fields need a network."""

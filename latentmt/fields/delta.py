@@ -1,4 +1,4 @@
-"""Delta inference as a field (Shu et al., 2020): nothing is learned, the latent model itself gives the direction."""
+"""Delta inference as a field (Shu et al., 2020). The latent model itself gives the direction; nothing is learned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The energy: a network that predicts one number a sentence; its field is minus the gradient (the paper's E(z;x))."""
+"""The energy: a network that predicts one number per sentence. Its field is −∇E (the paper's E(z;x))."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from latentmt.nn.transformer import Readout
 
 
 class EnergyNetwork(FieldNetwork):
-    """E(z;x): one number a sentence. Its field is −∇E.
+    """E(z;x): one number per sentence. Its field is −∇E.
 
     The head has no bias: an energy is known up to a constant, and a constant has no gradient to learn from.
     For the same reason the bias of the stack's last norm gets no gradient (None, not zero).
@@ -31,12 +31,12 @@ class EnergyNetwork(FieldNetwork):
     def energy(
         self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, create_graph: bool = False
     ) -> Float[Tensor, " r"]:
-        """The energies of a row's sentences, added up; each is linear in the mean of its tokens' states."""
-        heights: Tensor = self.head(self.hidden(z, layout, memory, create_graph))[..., 0]
-        return (heights * layout.real / segment_sizes(layout.segment)).sum(1)
+        """The sum of the energies of a row's sentences. Each is linear in the mean of its tokens' states."""
+        token_energy: Tensor = self.head(self.hidden(z, layout, memory, create_graph))[..., 0]
+        return (token_energy * layout.real / segment_sizes(layout.segment)).sum(1)
 
     def forward(self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Float[Tensor, "r t D"]:
-        """−∇E at z, taken as a constant. Can be differentiated again where gradients are enabled."""
+        """−∇E at z, which is detached. It can be differentiated again if gradients are enabled."""
         create_graph = torch.is_grad_enabled()
         with torch.enable_grad():
             z = z.detach().requires_grad_()
@@ -46,7 +46,7 @@ class EnergyNetwork(FieldNetwork):
 
 
 class Energy(LearnedField):
-    """The field of an energy network. It is differentiated inside, so it is never compiled."""
+    """The field of an energy network. It differentiates inside, so it is not compiled."""
 
     name = "energy"
     style = Style("energy", "#D55E00", "^")
@@ -55,7 +55,7 @@ class Energy(LearnedField):
     network = EnergyNetwork
 
     def bind(self, context: Context, network: nn.Module | None = None) -> Field:
-        """Autograd refuses tensors made in inference mode, so that mode is left while the field is computed."""
+        """Leaves inference mode while the field is computed, because autograd refuses inference tensors."""
         net = cast(EnergyNetwork, network)
         with _outside_inference_mode(), torch.no_grad():
             memory = net.stack.project_kv(context.source)
@@ -69,5 +69,5 @@ class Energy(LearnedField):
 
 
 def _outside_inference_mode() -> AbstractContextManager[object]:
-    """Leaving that mode also switches gradients on; `no_grad` has to follow, or the energy keeps its graph."""
+    """Leaving inference mode enables gradients. `no_grad` must follow, or the energy keeps its graph."""
     return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()

@@ -1,4 +1,4 @@
-"""What learned fields share: their size, their input stack, and their training on delta inference's displacement.
+"""What learned fields share: size, input stack, and training on delta inference's displacement.
 
 A network is called as `network(z, layout, memory)` with `memory = network.stack.project_kv(source)` of the *latent
 model's* encoder states.
@@ -39,11 +39,11 @@ class FieldConfig(Sized):
     kind: str
     """The field's registered name."""
     positions: bool = True
-    """Whether the field is told the position of each token."""
+    """Whether the input includes the position of each token."""
 
 
 class FieldNetwork(nn.Module):
-    """z in, hidden states out. A subclass adds a head and `forward(z, layout, memory)`, the direction."""
+    """Maps z to hidden states. A subclass adds a head and `forward(z, layout, memory)`, the direction."""
 
     def __init__(self, config: FieldConfig, latent: LatentConfig) -> None:
         super().__init__()
@@ -54,23 +54,23 @@ class FieldNetwork(nn.Module):
     def hidden(
         self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, create_graph: bool = False
     ) -> Float[Tensor, "r t d"]:
-        """The states the direction is read off; `create_graph` if they are to be differentiated twice."""
+        """The states that the direction is computed from. `create_graph`: whether they are differentiated twice."""
         states: Tensor = self.stack(self.latent_input(z, layout), layout.segment, memory, create_graph)
         return states
 
 
 @dataclass(frozen=True, kw_only=True)
 class DisplacementConfig(Section):
-    """Where a field is trained, and what it is trained on."""
+    """The training latents and the target displacement of a field."""
 
     delta_steps: Annotated[int, Bounds(ge=1)] = 4
-    """k: how many steps of delta inference make the displacement."""
+    """k: the number of steps of delta inference that define the displacement."""
     noise: Annotated[float, Bounds(ge=0)] = 1.0
-    """Training latents are the prior's mode plus its noise, scaled by this and by u ~ U(0, 1) for each row."""
+    """Training latents are samples of the prior, with noise scaled by this and by u ~ U(0, 1) for each row."""
     own_step: Annotated[float, Bounds(ge=0, le=1)] = 0.5
     """The share of rows that first take one step along the field itself."""
     own_step_from: Annotated[float, Bounds(ge=0, le=1)] = 0.1
-    """From which share of training on they do."""
+    """The share of training after which they do."""
 
 
 class LearnedField(FieldType):
@@ -78,7 +78,7 @@ class LearnedField(FieldType):
 
     learned = True
     config: ClassVar[type[FieldConfig]] = FieldConfig
-    """The `model` section of its stage in a recipe. A field with settings of its own inherits `FieldConfig`."""
+    """The `model` section of its stage in a recipe. A field with more settings inherits `FieldConfig`."""
     network: ClassVar[type[FieldNetwork]]
     """Called with this configuration and that of the latent model."""
 
@@ -123,7 +123,7 @@ class DisplacementTask:
     def compiled_cost(self) -> CostFunction:
         if self.field.compiles:
             return compiled(self.cost)
-        # What is differentiated twice cannot be compiled, so only the frozen networks are.
+        # A network that is differentiated twice cannot be compiled, so only the frozen ones are.
         prior, displacement = compiled(self._prior), compiled(self._displacement)
         return lambda batch, controls: self._regress(batch, controls, prior, displacement)
 
@@ -154,6 +154,6 @@ class DisplacementTask:
         scale = self.displacement.noise * torch.rand(rows, 1, 1, device=prior.mode.device)
         z = prior.sample(torch.randn_like(prior.mode) * scale)
         moves = torch.rand(rows, 1, 1, device=z.device) < own_step
-        own = self.field.bind(Context(self.latent, source, layout), self.network)
-        moved: Tensor = torch.where(moves, z + own(z), z)
+        field = self.field.bind(Context(self.latent, source, layout), self.network)
+        moved: Tensor = torch.where(moves, z + field(z), z)
         return moved

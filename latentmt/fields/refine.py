@@ -1,7 +1,6 @@
-"""Refinement: the one loop that moves a latent along a field.
+"""Refinement: the loop that moves a latent along a field.
 
-It does not know where a latent starts, how long a target is, or which candidate is kept. Nothing is differentiated
-through.
+It is independent of where a latent starts, of target lengths and of reranking. Nothing is differentiated through.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Stop:
     """When a sentence has converged: its step is shorter than `ratio` times its first one."""
 
     layout: Layout
-    """Which tokens make a sentence."""
+    """The sentences of each row."""
     ratio: float = 1 / 16
 
 
@@ -40,8 +39,8 @@ def refine(
 ) -> Float[Tensor, "r t D"]:
     """z ← z + α · field(z), `steps` times, in fp32 or better (the paper's Algorithm 1).
 
-    With a `stop`, each sentence takes the step that shows that it has converged and then stays where it is, bit
-    for bit. `steps` is then the maximum. Only with a `stop` does the loop synchronise with the device.
+    With a `stop`, each sentence takes the step that shows its convergence and then stays unchanged, bit for bit.
+    `steps` is then the maximum. Only with a `stop` does the loop synchronise with the device.
     """
     z = z.to(torch.promote_types(z.dtype, torch.float32))
     moving = _Moving(stop) if stop else None

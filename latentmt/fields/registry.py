@@ -1,4 +1,4 @@
-"""The field types there are, by name. Whatever depends on the kinds of fields asks here."""
+"""The registry of field types, by name. All code that depends on the kinds of fields uses it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from latentmt.fields.score import Score
 from latentmt.models.latent import LatentConfig
 
 ENTRY_POINTS = "latentmt.fields"
-"""Packages that name a `FieldType` class in this group of entry points add a field by being installed."""
+"""The group of entry points. An installed package that names a `FieldType` class in it adds a field."""
 
 T = TypeVar("T", bound=type[FieldType])
 
@@ -48,7 +48,7 @@ for _builtin in (Delta, Score, Energy):
 
 
 def field_types() -> dict[str, FieldType]:
-    """All of them, those of this package first."""
+    """All registered field types, those of this package first."""
     _load_plugins()
     return dict(_TYPES)
 
@@ -76,17 +76,17 @@ def field_network(config: FieldConfig, latent: LatentConfig) -> FieldNetwork:
     return learned_field(config.kind).network(config, latent)
 
 
-def field_config(tree: Any) -> FieldConfig:
-    """Plain values as the configuration of the field that their `kind` names."""
-    if isinstance(tree, FieldConfig):
-        return tree
-    if not isinstance(tree, dict) or "kind" not in tree:
+def field_config(values: Any) -> FieldConfig:
+    """Parse plain values as the configuration of the field that their `kind` names."""
+    if isinstance(values, FieldConfig):
+        return values
+    if not isinstance(values, dict) or "kind" not in values:
         raise UserError("field: missing key kind")
-    return from_dict(tree, learned_field(tree["kind"]).config, "field")
+    return from_dict(values, learned_field(values["kind"]).config, "field")
 
 
 AnyFieldConfig = Annotated[FieldConfig, PlainValidator(field_config), PlainSerializer(to_dict, return_type=dict)]
-"""The configuration of whichever field it names, in files."""
+"""The configuration of any field, in files."""
 
 
 @cache

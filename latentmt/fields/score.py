@@ -14,7 +14,7 @@ from latentmt.nn.transformer import Readout
 
 
 class ScoreNetwork(FieldNetwork):
-    """S(z;x): the direction, read off the states. It starts as the field that moves nothing."""
+    """S(z;x): the direction, a linear map of the states. Initially it is zero."""
 
     def __init__(self, config: FieldConfig, latent: LatentConfig) -> None:
         super().__init__(config, latent)

@@ -1,7 +1,6 @@
-"""What the networks say of a given target, token by token: where in the source it comes from, and how likely it is.
+"""Annotates given targets token by token: cross-attention to the source, and log-probability.
 
-The target may come from any search: the latent model is shown it through its posterior, the teacher is made to write
-it.
+The target may come from any search. The latent model encodes it with its posterior. The teacher is forced to decode it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How likely the latent model finds a target, given its length: the marginal by importance sampling, and a bound.
+"""The latent model's likelihood of a target, given its length: the marginal by importance sampling, and the ELBO.
 
-A row is judged as a whole, and holds one sentence. Networks run in whatever precision they are in; densities, weights
-and sums are in fp32 or better. Nothing here knows where targets come from, draws noise, divides by a length or is
-differentiated through.
+A row holds one sentence. Networks run in their own precision. Densities, weights and sums are in fp32 or better. Noise
+is passed in, results are not divided by the length, and nothing is differentiated through.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from latentmt.nn.attention import EncoderOutput
 from latentmt.nn.gaussian import Gaussian
 
 CHUNK = 1024
-"""Latents decoded at a time; each has a copy of its source's keys and values, which is what takes the memory."""
+"""Latents decoded at a time. Each has a copy of its source's keys and values, which dominates the memory."""
 
 
 @dataclass(frozen=True)
 class Marginal:
-    """What weighted samples say about each row's target, in nats."""
+    """Estimates for each row's target from weighted samples, in nats."""
 
     log_prob: Float[Tensor, " r"]
-    """log p(y|x,T). Its exponential is unbiased; it is itself too low on average, the less so the more samples."""
+    """log p(y|x,T). Its exponential is unbiased. It is itself biased downwards, less so with more samples."""
     elbo: Float[Tensor, " r"]
     """E_q[log p(y|z,x)] − KL(q ‖ p), estimated by the same samples; never above `log_prob`."""
     effective: Float[Tensor, " r"]
-    """How many equally weighted samples these are worth (Kish): from 1, where a single one decides, to all."""
+    """The effective sample size (Kish): from 1, where one sample dominates, to their number."""
 
     @staticmethod
-    def of_log_weights(log_weights: Float[Tensor, "r samples"]) -> Marginal:
+    def from_log_weights(log_weights: Float[Tensor, "r samples"]) -> Marginal:
         """log mean w, mean log w and (Σ w)² / Σ w² of each row."""
         return Marginal(
             log_prob=log_weights.logsumexp(1) - math.log(log_weights.shape[1]),
@@ -56,13 +55,13 @@ def marginal(
     """log 1/S Σ_s p(y|z_s,x) p(z_s|x) / q(z_s|y,x) with z_s = μ_q + σ_q · ε_s (the paper's Figure 2, S = 500).
 
     `noise`, standard normal and at least as wide as the targets, is the same for every row. No more than `chunk`
-    latents are decoded at a time. Source: `model.encode(…)`; n times as many targets as sources are n candidates for
-    each, beside each other.
+    latents are decoded at a time. Source: `model.encode(…)`. With n times as many targets as sources, each source has n
+    candidates in adjacent rows.
     """
     rows, width = target.ids.shape
     samples = len(noise)
     if noise.shape[1] < width:
-        raise ValueError(f"noise for {noise.shape[1]} places, but targets have {width}")
+        raise ValueError(f"noise for {noise.shape[1]} positions, but targets have {width}")
     prior, posterior = _prior_and_posterior(model, source, target)
     memory, candidates = model.decoder_stack.project_kv(source), rows // len(source.segment)
     noise = noise[:, :width].to(posterior.mean)
@@ -75,15 +74,15 @@ def marginal(
 
     pairs = torch.arange(rows * samples, device=target.ids.device).split(chunk)
     weights = torch.cat([log_weights(pair // samples, pair % samples) for pair in pairs])
-    return Marginal.of_log_weights(weights.view(rows, samples))
+    return Marginal.from_log_weights(weights.view(rows, samples))
 
 
 @torch.no_grad()
 def elbo(model: LatentModel, source: EncoderOutput, target: Tokens) -> Float[Tensor, " r"]:
     """log p(y|μ_q,x) − KL(q(z|y,x) ‖ p(z|x)) of each row: the ELBO with its expectation taken at the posterior's mean.
 
-    One pass and no noise, so that candidates can be compared by it. A bound it is only as far as the decoder's
-    log-probability at the mean is its mean. Source: as in `marginal`.
+    It takes one pass and no noise, so candidates can be compared by it. It is a bound only in so far as the decoder's
+    log-probability at the mean equals its expectation. Source: as in `marginal`.
     """
     layout = target.layout
     prior, posterior = _prior_and_posterior(model, source, target)

@@ -1,7 +1,7 @@
-"""Standard normal noise that belongs to a seed, and to nothing else.
+"""Standard normal noise that depends on a seed only.
 
-Sample i has the same noise at place t whatever batch, padding, device or number of samples it is asked for with; so a
-seed names the same latents everywhere. What the noise is for is not known here.
+Sample i has the same noise at position t for any batch, padding, device or number of samples. So a seed gives the same
+latents everywhere.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from latentmt.nn.positions import MAX_POSITIONS
 
 
 def standard_noise(samples: int, width: int, dim: int, seed: int) -> Float[Tensor, "{samples} {width} {dim}"]:
-    """ε ~ N(0, 1) in fp32 on the CPU; fewer samples or a smaller width give the beginning of the same."""
+    """ε ~ N(0, 1) in fp32 on the CPU. Fewer samples or a smaller width give a prefix of the same noise."""
     if width > MAX_POSITIONS:
-        raise ValueError(f"noise for {width} places, but there are no more than {MAX_POSITIONS}")
-    # A copy, because what is remembered must not change under those who get it next.
+        raise ValueError(f"noise for {width} positions, but the maximum is {MAX_POSITIONS}")
+    # A copy, because the cached tensor must not change.
     return _drawn(samples, dim, seed)[:, :width].clone()
 
 
 @functools.lru_cache(maxsize=4)
 def _drawn(samples: int, dim: int, seed: int) -> Float[Tensor, "{samples} _ {dim}"]:
-    """Noise for as many places as there can be: 16 KB a sample if dim is 8, and 500 samples take 20 ms to draw.
+    """Noise for the maximum number of positions: 16 KB a sample if dim is 8, and 20 ms for 500 samples.
 
-    One sample after another from one generator. A single draw would not do: torch may draw numbers in an order that
-    depends on how many are wanted.
+    Samples are drawn one by one from one generator, because the order in which torch draws may depend on the size.
     """
     generator = torch.Generator().manual_seed(seed)
     noise = torch.empty(samples, MAX_POSITIONS, dim)

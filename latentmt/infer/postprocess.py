@@ -1,7 +1,7 @@
-"""Pieces as they were decoded → pieces as they are read: special pieces and repetitions left out.
+"""Removes special pieces and repetitions from decoded targets.
 
-On tensors and without waiting for the device, so that what is read is also what is rescored. What a word is, only the
-pieces say: no language is known here.
+It works on tensors without synchronising, so that the readable target can be rescored. Word boundaries follow from the
+pieces alone, for any language.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from latentmt.options import RemoveRepeats
 
 @dataclass(frozen=True)
 class PieceTable:
-    """What has to be known of each piece to find repetitions."""
+    """Properties of each piece that are needed to find repetitions."""
 
     repeatable: Bool[Tensor, " v"]
-    """May well follow itself: digits (1100), and bytes, several of which make a letter."""
-    opens: Bool[Tensor, " v"]
-    """Begins a word, or is a punctuation mark or symbol, which is a word of its own."""
-    closes: Bool[Tensor, " v"]
-    """Ends in such a mark: what follows is another word."""
+    """May follow itself: digits (1100), and bytes, several of which make a letter."""
+    starts_word: Bool[Tensor, " v"]
+    """Begins a word, or is a punctuation mark or symbol, which is a word by itself."""
+    ends_word: Bool[Tensor, " v"]
+    """Ends in such a mark, so that the next piece begins another word."""
     blank: Bool[Tensor, " v"]
     """Has no text, or only spaces."""
 
     @staticmethod
-    def of(tokenizer: Tokenizer) -> PieceTable:
-        """Of all pieces of a tokenizer."""
+    def from_tokenizer(tokenizer: Tokenizer) -> PieceTable:
+        """The properties of all pieces of a tokenizer."""
         pieces = tokenizer.pieces(range(tokenizer.size))
         texts = ["" if piece.startswith("<0x") else piece.removeprefix("▁") for piece in pieces]
         rows = [
@@ -52,7 +52,7 @@ class PieceTable:
         return PieceTable(*(getattr(self, field.name).to(device) for field in fields(self)))
 
     def is_blank(self, tokens: Tokens) -> Bool[Tensor, " r"]:
-        """Where there is nothing to be read."""
+        """Rows without text."""
         return (self.blank.take(tokens.ids) | ~tokens.layout.real).all(1)
 
 
@@ -62,18 +62,18 @@ def _is_mark(text: str) -> bool:
 
 
 def readable(tokens: Tokens, remove: RemoveRepeats, table: PieceTable, source: Tokens | None = None) -> Tokens:
-    """Each row's pieces that have text, EOS behind them; one column wider, in case that there was no EOS.
+    """Each row's pieces that have text, followed by EOS. One column is added, in case there was no EOS.
 
-    Repetitions go. `words`: a word that repeats the one before it, unless it holds a digit or a byte, or the source
-    says it twice, too. (Source: n rows of the tokens for each of its own.) `pieces`: a piece that repeats the one
-    before it, unless it may (Lee et al., 2018); that takes letters of words that are right.
+    Repetitions are removed. `words`: a word that repeats the one before it, unless it has a digit or a byte, or the
+    source repeats it too. (Each row of the source has n rows of tokens.) `pieces`: a piece that repeats the one before
+    it, unless it is repeatable (Lee et al., 2018); this also removes double letters of correct words.
     """
     special = tokens.ids <= max(SPECIAL)
-    ids, length = _kept(tokens.ids, tokens.layout.real & ~special)
+    ids, length = _compact(tokens.ids, tokens.layout.real & ~special)
     if remove != "none":
         repeats = _repeated_words(ids, table, source) if remove == "words" else _repeated_pieces(ids, table)
-        place = torch.arange(ids.shape[1], device=ids.device)
-        ids, length = _kept(ids, (place < length[:, None]) & ~repeats)
+        position = torch.arange(ids.shape[1], device=ids.device)
+        ids, length = _compact(ids, (position < length[:, None]) & ~repeats)
     ids = F.pad(ids, (0, 1), value=PAD).scatter(1, length[:, None], EOS)
     return Tokens(ids, Layout.from_lengths(length + 1, ids.shape[1]))
 
@@ -84,39 +84,39 @@ def _repeated_pieces(ids: Int[Tensor, "r t"], table: PieceTable) -> Bool[Tensor,
 
 
 def _repeated_words(ids: Int[Tensor, "r t"], table: PieceTable, source: Tokens | None) -> Bool[Tensor, "r t"]:
-    """The pieces of words that the next word repeats."""
+    """The pieces of words that equal the next word, unless the source repeats them too."""
     word = _words(ids, table)
-    repeats = _said_twice(ids, word, table)
+    repeats = _repeats_of_next(ids, word, table)
     if source is None:
         return repeats
-    twice = _said_twice(source.ids, _words(source.ids, table), table)
-    said = source.ids.masked_fill(~twice, PAD).repeat_interleave(len(ids) // len(source.ids), 0)
-    return repeats & ~_of_all(word, (ids[:, :, None] == said[:, None, :]).any(2))
+    source_repeats = _repeats_of_next(source.ids, _words(source.ids, table), table)
+    repeated_in_source = source.ids.masked_fill(~source_repeats, PAD).repeat_interleave(len(ids) // len(source.ids), 0)
+    return repeats & ~_all_in_word(word, (ids[:, :, None] == repeated_in_source[:, None, :]).any(2))
 
 
 def _words(ids: Int[Tensor, "r t"], table: PieceTable) -> Bool[Tensor, "r t t"]:
-    """Which pieces belong to one word with each piece."""
-    number = (table.opens.take(ids) | F.pad(table.closes.take(ids)[:, :-1], (1, 0))).cumsum(1)
+    """Whether two pieces belong to the same word."""
+    number = (table.starts_word.take(ids) | F.pad(table.ends_word.take(ids)[:, :-1], (1, 0))).cumsum(1)
     return number[:, :, None] == number[:, None, :]
 
 
-def _said_twice(ids: Int[Tensor, "r t"], word: Bool[Tensor, "r t t"], table: PieceTable) -> Bool[Tensor, "r t"]:
-    """The pieces of words that equal the next one and hold nothing that may well repeat."""
+def _repeats_of_next(ids: Int[Tensor, "r t"], word: Bool[Tensor, "r t t"], table: PieceTable) -> Bool[Tensor, "r t"]:
+    """The pieces of words that equal the next word and have no repeatable piece."""
     size = word.sum(2)
-    beside = torch.arange(ids.shape[1], device=ids.device) + size  # the same place of the next word, if that is as long
-    inside, beside = beside < ids.shape[1], beside.clamp(max=ids.shape[1] - 1)
-    same = inside & (ids.gather(1, beside) == ids) & (size.gather(1, beside) == size)
-    return _of_all(word, same & ~table.repeatable.take(ids))
+    next_position = torch.arange(ids.shape[1], device=ids.device) + size  # in the next word, if that is as long
+    inside, next_position = next_position < ids.shape[1], next_position.clamp(max=ids.shape[1] - 1)
+    same = inside & (ids.gather(1, next_position) == ids) & (size.gather(1, next_position) == size)
+    return _all_in_word(word, same & ~table.repeatable.take(ids))
 
 
-def _of_all(word: Bool[Tensor, "r t t"], holds: Bool[Tensor, "r t"]) -> Bool[Tensor, "r t"]:
-    """Where something holds for all pieces of a word."""
+def _all_in_word(word: Bool[Tensor, "r t t"], holds: Bool[Tensor, "r t"]) -> Bool[Tensor, "r t"]:
+    """Whether a condition holds for all pieces of each piece's word."""
     return ~(word & ~holds[:, None, :]).any(2)
 
 
-def _kept(ids: Int[Tensor, "r t"], keep: Bool[Tensor, "r t"]) -> tuple[Int[Tensor, "r t"], Int[Tensor, " r"]]:
-    """What is kept, moved to the left, PAD behind it; and how much that is."""
+def _compact(ids: Int[Tensor, "r t"], keep: Bool[Tensor, "r t"]) -> tuple[Int[Tensor, "r t"], Int[Tensor, " r"]]:
+    """The kept ids moved to the left and padded, and their number in each row."""
     rows, width = ids.shape
-    place = torch.where(keep, keep.cumsum(1) - 1, width)  # what goes, goes to a column that is cut off
-    moved = torch.full((rows, width + 1), PAD, dtype=ids.dtype, device=ids.device).scatter(1, place, ids)
+    position = torch.where(keep, keep.cumsum(1) - 1, width)  # the others go to a column that is cut off
+    moved = torch.full((rows, width + 1), PAD, dtype=ids.dtype, device=ids.device).scatter(1, position, ids)
     return moved[:, :width], keep.sum(1)

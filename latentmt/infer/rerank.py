@@ -1,7 +1,7 @@
-"""Which of several candidates to keep: each gets a score per token, and the highest one wins.
+"""Rerankers: each scores candidates per token, and the highest score is kept.
 
-With a teacher it is the teacher's opinion of what would be read; without one, the latent model's own opinion of what
-it decoded. Candidates of one source lie beside each other. Nothing here waits for the device.
+The teacher scores the readable target. The latent model scores the target that it decoded. Candidates of one source are
+adjacent rows. Nothing here synchronises with the device.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from latentmt.models.teacher import Teacher
 from latentmt.nn.attention import EncoderOutput, Memory
 
 MARGINAL_SAMPLES = 16
-"""Latents a candidate's marginal is estimated with."""
+"""Importance samples per candidate."""
 
 
 def by_teacher(teacher: Teacher, source: Tokens, readable: Tokens) -> Float[Tensor, " r"]:
-    """log p(y|x) of the teacher over the length, EOS counted (row 13 of the paper's method)."""
+    """The teacher's log p(y|x) divided by the length, EOS included (row 13 of the paper's method)."""
     memory = teacher.decoder_stack.project_kv(teacher.encode(source))
     return _per_token(teacher.log_prob(readable, memory).sum(1), readable)
 
 
 def by_decoder(model: LatentModel, z: Float[Tensor, "r t D"], target: Tokens, memory: Memory) -> Float[Tensor, " r"]:
-    """log p(y|z,x) at the latent the candidate was decoded from. Memory: `decoder_stack.project_kv(source)`."""
+    """log p(y|z,x) at the latent that the candidate was decoded from. Memory: `decoder_stack.project_kv(source)`."""
     return _per_token(model.log_prob(model.decode(z, target.layout, memory), target).sum(1), target)
 
 

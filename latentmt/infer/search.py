@@ -1,8 +1,7 @@
-"""From a source to its target: predict lengths, start latents, refine them, read off tokens, keep the best candidate.
+"""Search with the latent model: predict lengths, start latents, refine them, decode tokens, keep the best candidate.
 
-Plain decoding is a search with one candidate. Each candidate has its own length and is masked by it, so a longer one
-than the likeliest is kept whole. It knows nothing of text. Given the width of the targets it never synchronises with
-the device: a length that does not fit is truncated and flagged.
+Plain decoding is a search with one candidate. Each candidate has its own length and mask. The search works on ids. With
+a given target width it never synchronises with the device: a length that does not fit is truncated and flagged.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from latentmt.options import DecodingOptions
 
 @dataclass(frozen=True)
 class Networks:
-    """What translates: a latent model with its fields, a teacher, or both."""
+    """The networks of a model: a latent model with its fields, a teacher, or both."""
 
     latent: LatentModel | None
     fields: Mapping[str, FieldNetwork]
     teacher: Teacher | None
     pieces: PieceTable
-    """What is known of the vocabulary."""
+    """Properties of the vocabulary's pieces."""
     types: Mapping[str, FieldType] = field(default_factory=field_types)
-    """The fields there are. Looked up once, not inside what is compiled."""
+    """The registered fields. Looked up once, outside of compiled code."""
 
     @property
     def methods(self) -> list[str]:
@@ -52,7 +51,7 @@ class Networks:
         return preferred_field(self.methods) or "teacher"
 
     def compiles(self, options: DecodingOptions) -> bool:
-        """Whether a search can be compiled: not where the host decides when to stop, nor a field that cannot be."""
+        """Whether a search can be compiled: not an adaptive one, where the host decides when to stop."""
         return not options.adaptive and (not options.refines or self.types[options.method].compiles)
 
     def bind_field(self, method: str, source: EncoderOutput, layout: Layout, decoder: Memory | None = None) -> Field:
@@ -64,16 +63,16 @@ class Networks:
 
 @dataclass(frozen=True)
 class SearchOutput:
-    """Every candidate of every sentence; those of one sentence lie side by side, likeliest length first."""
+    """Every candidate of every sentence. Those of one sentence are adjacent rows, likeliest length first."""
 
     decoded: Tokens
     """As decoded."""
     readable: Tokens
-    """As read: without special pieces and repetitions, EOS last."""
+    """Without special pieces and repetitions, EOS last."""
     score: Float[Tensor, "b n"]
-    """What they were ranked by."""
+    """The score that ranks the candidates."""
     best: Int[Tensor, " b"]
-    """Which candidate of each sentence is kept: one that is not blank, if there is one."""
+    """The candidate kept for each sentence: one that is not blank, if there is one."""
     truncated: Bool[Tensor, " b"]
     """Where a predicted length did not fit into the width."""
 
@@ -83,7 +82,7 @@ def search(
     networks: Networks,
     source: Tokens,
     options: DecodingOptions,
-    noise: Float[Tensor, "samples places D"],
+    noise: Float[Tensor, "samples positions D"],
     width: int | None = None,
     on_step: OnStep | None = None,
 ) -> SearchOutput:
@@ -113,7 +112,7 @@ def search(
     score = _score(networks, options, source, encoded, decoder, z, decoded, read, noise)
     score = score.view(len(source.ids), options.candidates)
     blank = networks.pieces.is_blank(read).view_as(score)
-    best = score.masked_fill(blank, -torch.inf).argmax(1)  # where all are blank, the first one
+    best = score.masked_fill(blank, -torch.inf).argmax(1)  # if all are blank, the first one
     return SearchOutput(decoded, read, score, best, (predicted > width).any(1))
 
 
@@ -126,7 +125,7 @@ def _score(
     z: Float[Tensor, "r w D"],
     decoded: Tokens,
     read: Tokens,
-    noise: Float[Tensor, "samples places D"],
+    noise: Float[Tensor, "samples positions D"],
 ) -> Float[Tensor, " r"]:
     model = networks.latent
     assert model is not None

@@ -1,4 +1,4 @@
-"""A search step by step: of one sentence everything, of many sentences their tokens. The search is the same as ever."""
+"""Traces of a search: every step of one sentence, or the tokens of many sentences after some steps."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from latentmt.results import SentenceTrace, Step
 
 @torch.no_grad()
 def trace_sentence(
-    networks: Networks, sentence: list[int], options: DecodingOptions, noise: Float[Tensor, "samples places D"]
+    networks: Networks, sentence: list[int], options: DecodingOptions, noise: Float[Tensor, "samples positions D"]
 ) -> SentenceTrace:
-    """Translate a sentence with the latent model, and keep everything."""
+    """Translate a sentence with the latent model and record every step."""
     model = _latent(networks)
     source = Tokens.padded([sentence]).to(noise.device)
     latents: list[Float[Tensor, "n w D"]] = []
@@ -53,12 +53,12 @@ def targets_along(
     networks: Networks,
     source: Tokens,
     options: DecodingOptions,
-    noise: Float[Tensor, "samples places D"],
+    noise: Float[Tensor, "samples positions D"],
     after: Sequence[int],
 ) -> list[list[list[int]]]:
-    """The targets of each row after so many steps (0: before the first), as decoded, EOS included."""
+    """The targets of each row after these numbers of steps (0: before the first), as decoded, EOS included."""
     if options.candidates > 1 or options.adaptive or max(after) > options.steps:
-        raise ValueError("only one candidate that takes all of its steps can be followed")
+        raise ValueError("only one candidate that takes all of its steps can be traced")
     latents: list[Float[Tensor, "n w D"]] = []
     output = search(networks, source, options, noise, on_step=lambda _, z: latents.append(z))
     model, layout = _latent(networks), output.decoded.layout
@@ -76,7 +76,7 @@ def field_around(
     position: int,
     points: Sequence[Sequence[float]],
 ) -> Float[Tensor, "n D"]:
-    """Where one token would move from these latents, the others being where they ended; zero if nothing moves."""
+    """The field at these latents of one token, the others being at their final latents. Zero without refinement."""
     model = _latent(networks)
     weight = next(model.parameters())
     at = torch.tensor(points, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)

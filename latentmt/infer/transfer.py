@@ -1,4 +1,4 @@
-"""What a search found, brought from the device to the host in one copy and read as lists when asked for."""
+"""Search results: copied from the device to the host at once, and converted to lists on demand."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Numbers = npt.NDArray[np.int64]
 class SearchResult:
     """The candidates of a batch of sentences, on the host.
 
-    A recorded search writes the next result to the same memory: read this one before the search is run again.
+    A recorded search overwrites this memory with its next result. Read this one before.
     """
 
     decoded: Numbers
     """By sentence, candidate and position."""
     readable: Numbers
     lengths: Numbers
-    """Of the readable ids, EOS counted."""
+    """Of the readable ids, EOS included."""
     scores: npt.NDArray[np.float64]
     best: Numbers
-    """Which candidate of each sentence is kept."""
+    """The candidate kept for each sentence."""
     truncated: Numbers
-    """1 where a predicted length did not fit, 0 elsewhere."""
+    """1 if a predicted length did not fit, else 0."""
 
     @staticmethod
     def unpack(numbers: Int[Tensor, " numbers"], sentences: int, candidates: int, width: int) -> SearchResult:
-        """What `pack` made of candidates for so many sentences, with targets of this width."""
+        """The inverse of `pack`, given the numbers of sentences and candidates and the width of targets."""
         rows = sentences * candidates
         sizes = [rows * width, rows * (width + 1), rows, rows, sentences, sentences]
         flat, ends = numbers.numpy(), itertools.accumulate(sizes)
@@ -54,11 +54,11 @@ class SearchResult:
         )
 
     def best_of(self, sentence: int) -> Candidate:
-        """The candidate that is kept."""
+        """The kept candidate of a sentence."""
         return self._candidate(sentence, int(self.best[sentence]))
 
     def all_of(self, sentence: int) -> Candidates:
-        """All candidates."""
+        """All candidates of a sentence."""
         count = self.decoded.shape[1]
         return Candidates([self._candidate(sentence, number) for number in range(count)], int(self.best[sentence]))
 
@@ -72,13 +72,13 @@ class SearchResult:
 
 
 def pack(output: SearchOutput) -> Int[Tensor, " numbers"]:
-    """All of it as one tensor of integers; scores as the bits of fp64 numbers."""
+    """All values as one tensor of integers. Scores are stored as fp64 bits."""
     lengths, bits = output.readable.layout.real.sum(1), output.score.double().view(torch.int64)
     tensors = (output.decoded.ids, output.readable.ids, lengths, bits, output.best, output.truncated.long())
     return torch.cat([tensor.flatten() for tensor in tensors])
 
 
 def to_host(output: SearchOutput) -> SearchResult:
-    """The same on the host."""
+    """Copy a search's output to the host."""
     sentences, candidates = output.score.shape
     return SearchResult.unpack(pack(output).cpu(), sentences, candidates, output.decoded.ids.shape[1])

@@ -1,9 +1,9 @@
-"""The latent-variable model: a latent z for every target token, from which all tokens are read off at once.
+"""The latent-variable model: a latent z for every target token, from which all tokens are decoded in parallel.
 
-Prior p(z|x), posterior q(z|y,x) and decoder p(y|z,x) are non-causal decoder stacks over one encoder. Each projects its
-own keys and values of the source, once for all steps: `memory = model.decoder_stack.project_kv(source)`. What the prior
-is and how states become text are modules of their own (`priors`, `outputs`). This module computes distributions and
-states. It does not sample, search or refine.
+Prior p(z|x), posterior q(z|y,x) and decoder p(y|z,x) are non-causal decoder stacks over one encoder. Each projects
+the source to keys and values once for all steps: `memory = model.decoder_stack.project_kv(source)`. The prior and the
+output are separate modules (`priors`, `outputs`). This module computes distributions and states. It does not sample,
+search or refine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import DecoderStack, EncoderStack
 
 _NAMES_0_1 = {"prior_stack.": "prior.stack.", "prior_head.": "prior.head.", "length_": "output.length_"}
-"""How names of weights began in version 0.1."""
+"""Prefixes of weight names in version 0.1, and the present ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class LatentInput(nn.Module):
     def __init__(self, latent_dim: int, width: int, positions: bool = True) -> None:
         super().__init__()
         self.linear = nn.Linear(latent_dim, width)
-        # A z of unit scale enters at the scale of an embedded token; Xavier would leave it a quarter of that.
+        # So z of unit scale has the scale of an embedded token. With Xavier it would have a quarter of that.
         nn.init.normal_(self.linear.weight, std=latent_dim**-0.5)
         nn.init.zeros_(self.linear.bias)
         self.positions = Positions(width) if positions else None
@@ -89,7 +89,7 @@ class LatentModel(nn.Module):
         self.output = OUTPUTS[config.output](width)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Weights written by version 0.1 have other names."""
+        """Load weights under their present names or those of version 0.1."""
         return super().load_state_dict(
             {current_weight_name(name): value for name, value in state_dict.items()}, *args, **kwargs
         )
@@ -117,11 +117,13 @@ class LatentModel(nn.Module):
         return self.output.read(self.decode(z, layout, memory), self.embedding, layout)
 
     def log_prob(self, states: Float[Tensor, "r t d"], target: Tokens) -> Float[Tensor, "r t"]:
-        """log p(y|z,x), a number for each token; 0 at padding. States: `decode(…)`."""
+        """log p(y|z,x) of each token; 0 at padding. States: `decode(…)`."""
         return self.output.log_prob(states, self.embedding, target)
 
 
 def current_weight_name(name: str) -> str:
-    """The name of a weight, also where version 0.1 named it."""
-    old = next((old for old in _NAMES_0_1 if name.startswith(old)), "")
-    return _NAMES_0_1[old] + name.removeprefix(old) if old else name
+    """The present name of a weight, given that one or its name in version 0.1."""
+    for old, new in _NAMES_0_1.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name

@@ -1,7 +1,7 @@
-"""How decoder states become a target: the positions a source gets, the loss of a target, and what is read off.
+"""Output models: the number of positions for a source, the loss of a target, and decoding states to tokens.
 
-An output model is a module registered by name (`LatentConfig.output`). `TokenOutput` writes one token a position, at a
-predicted length. One that aligns positions and tokens otherwise (CTC) is another class with these methods and one entry
+An output model is a module registered by name (`LatentConfig.output`). `TokenOutput` predicts one token per position,
+at a predicted length. Another alignment of positions and tokens (CTC) is another class with these methods and one entry
 of `OUTPUTS`.
 """
 
@@ -29,15 +29,15 @@ MIN_LENGTH = 2
 
 
 class Output(nn.Module, ABC):
-    """From states to targets. The embedding, which scores tokens, belongs to the model and is passed in."""
+    """Maps states to targets. The embedding, which scores tokens, belongs to the model and is passed in."""
 
     @abstractmethod
     def predict_lengths(self, source: EncoderOutput, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r count"]:
-        """How many positions to try for each row's one sentence, likeliest first. `bias`: a share of the source's."""
+        """The likeliest numbers of positions for each row's one sentence. `bias`: added, as a share of the source's."""
 
     @abstractmethod
     def length_loss(self, source: EncoderOutput, target: Layout, sentences: int) -> LengthLoss:
-        """What predicting the lengths of a batch costs; rows hold up to so many sentences."""
+        """The loss of the lengths of a batch. `sentences`: the maximum in a row."""
 
     @abstractmethod
     def token_loss(
@@ -51,11 +51,11 @@ class Output(nn.Module, ABC):
 
     @abstractmethod
     def log_prob(self, states: Float[Tensor, "r t d"], embedding: Embedding, target: Tokens) -> Float[Tensor, "r t"]:
-        """log p(y|z,x), a number for each token; 0 at padding."""
+        """log p(y|z,x) of each token; 0 at padding."""
 
 
 class TokenOutput(Output):
-    """One token a position. The length is predicted from the mean of the encoder's states."""
+    """One token per position. The length is predicted from the mean of the encoder's states."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class TokenOutput(Output):
         return logits
 
     def predict_lengths(self, source: EncoderOutput, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r count"]:
-        """They differ, as far as there are so many between the shortest target and the last position."""
+        """Lengths are distinct, as far as there are enough between the minimum and the maximum."""
         size = segment_lengths(source.segment, 1)
         difference = torch.arange(-LENGTH_LIMIT, LENGTH_LIMIT + 1, device=size.device)
         lengths = size + difference + (bias * size.double()).round().long()
@@ -94,4 +94,4 @@ class TokenOutput(Output):
 
 
 OUTPUTS: dict[str, Callable[[int], Output]] = {"tokens": TokenOutput}
-"""By the name that a configuration gives. Called with the width of the states."""
+"""By the name in a configuration. Called with the width of the states."""

@@ -1,7 +1,7 @@
-"""How large a model is: named sizes, single fields of which a configuration may override.
+"""Model sizes: named presets, whose fields a configuration may override.
 
-A model's configuration inherits `Sized` and lists its own sizes by name. What a bundle stores is the `resolved`
-one: every field written out, so that a preset may change later without changing a model that exists.
+A model's configuration inherits `Sized` and lists its sizes by name. A bundle stores the `resolved` configuration with
+every field set, so that a preset may change later without changing existing models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ C = TypeVar("C", bound="Sized")
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerSize:
-    """A size written out."""
+    """A complete size."""
 
     d_model: int
     d_filter: int
@@ -47,12 +47,12 @@ class TransformerSize:
 
 @dataclass(frozen=True, kw_only=True)
 class Sized(Section):
-    """A configuration that names a preset and overrides what it sets itself."""
+    """A configuration with a preset and overrides."""
 
     sizes: ClassVar[Mapping[str, TransformerSize]]
 
     preset: Literal["tiny", "small", "base"] = "small"
-    """Where unset fields come from: `tiny` trains on a CPU, `small` is the paper's IWSLT, `base` its WMT."""
+    """The preset of unset fields: `tiny` trains on a CPU, `small` is the paper's IWSLT, `base` its WMT."""
     d_model: Count | None = None
     """Width of the states."""
     d_filter: Count | None = None
@@ -65,19 +65,19 @@ class Sized(Section):
     """On embeddings and on the output of every sublayer."""
 
     def __post_init__(self) -> None:
-        _ = self.size  # refuse what does not fit together now, not when the model is built
+        _ = self.size  # validates it now, not when the model is built
 
     @property
     def size(self) -> TransformerSize:
         """The preset with the overrides."""
         preset = self.sizes[self.preset]
-        own = {name: getattr(self, name, None) for name in asdict(preset)}
-        return replace(preset, **{name: value for name, value in own.items() if value is not None})
+        overrides = {name: getattr(self, name, None) for name in asdict(preset)}
+        return replace(preset, **{name: value for name, value in overrides.items() if value is not None})
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithEncoder(Sized):
-    """The configuration of a model that has an encoder of its own."""
+    """The configuration of a model with an encoder."""
 
     encoder_layers: Count | None = None
     """Layers of the encoder."""

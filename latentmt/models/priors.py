@@ -32,7 +32,7 @@ class Prior(Protocol):
         ...
 
     def sample(self, noise: Float[Tensor, "*more t D"]) -> Float[Tensor, "*more t D"]:
-        """Standard normal noise turned into latents."""
+        """Map standard normal noise to latents."""
         ...
 
     def log_ratio(self, proposal: Gaussian, z: Float[Tensor, "r t D"]) -> Float[Tensor, "r t"]:
@@ -44,20 +44,20 @@ class Prior(Protocol):
         ...
 
     def select(self, rows: Int[Tensor, " n"]) -> Prior:
-        """The named rows, in that order."""
+        """These rows, in this order."""
         ...
 
     def repeat(self, times: int) -> Prior:
-        """Every row so many times, side by side."""
+        """Every row repeated, in adjacent rows."""
         ...
 
 
 class PriorNetwork(nn.Module, ABC):
-    """Predicts the prior of targets laid out in a given way."""
+    """Predicts the prior of targets with a given layout."""
 
     @abstractmethod
     def project_kv(self, source: EncoderOutput) -> Memory:
-        """The source's keys and values, made once for all calls."""
+        """Project the source to keys and values, once for all calls."""
 
     @abstractmethod
     def forward(self, layout: Layout, memory: Memory) -> Prior:
@@ -65,7 +65,7 @@ class PriorNetwork(nn.Module, ABC):
 
 
 class GaussianHead(Readout):
-    """A Gaussian read off every state. It starts with means of unit scale and one standard deviation for all."""
+    """A Gaussian from every state. Initially means have unit scale and all standard deviations are equal."""
 
     def __init__(self, width: int, latent_dim: int) -> None:
         super().__init__(width, 2 * latent_dim)
@@ -89,7 +89,7 @@ class GaussianPrior:
         return self.gaussian.sample(noise)
 
     def log_ratio(self, proposal: Gaussian, z: Float[Tensor, "r t D"]) -> Float[Tensor, "r t"]:
-        """Subtracted entry by entry: the sums are large and nearly equal, and their difference would lose digits."""
+        """Subtracted entry by entry: the sums are large and nearly equal, so their difference would lose precision."""
         return (self.gaussian.log_prob(z) - proposal.log_prob(z)).sum(-1)
 
     def kl(self, posterior: Gaussian) -> Float[Tensor, "r t"]:
@@ -121,11 +121,11 @@ class GaussianPriorNetwork(PriorNetwork):
 
 
 PRIORS: dict[str, Callable[[StackSize, int], PriorNetwork]] = {"gaussian": GaussianPriorNetwork}
-"""By the name that a configuration gives. Called with the size of a stack and the entries of a latent."""
+"""By the name in a configuration. Called with the size of a stack and the dimension of a latent."""
 
 
 def prior_and_samples(prior: Prior, noise: Float[Tensor, "samples t D"]) -> Float[Tensor, "rows t D"]:
-    """The prior's mode and, for all but the first row of noise, a sample of it: side by side for each of its rows."""
+    """The prior's mode, and a sample for all but the first row of noise: adjacent rows for each row of the prior."""
     samples = len(noise)
     if samples == 1:
         return prior.mode

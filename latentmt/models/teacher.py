@@ -1,7 +1,7 @@
-"""The autoregressive teacher: a Transformer that writes left to right, given the target so far.
+"""The autoregressive teacher: a Transformer that predicts each token from those before it.
 
-It scores targets (all tokens at once) and next tokens (one step at a time). It does not search: beam and
-greedy decoding are in `infer`.
+It scores targets (all tokens at once) and next tokens (one step at a time). Beam search and greedy decoding are in
+`infer`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def shift_right(tokens: Tokens) -> Int[Tensor, "r t"]:
 
 
 class Teacher(nn.Module):
-    """p(y|x), one token after another. One matrix embeds both sides and scores the output."""
+    """p(y|x), factorised from left to right. One matrix embeds both sides and scores the output."""
 
     def __init__(self, config: TeacherConfig, vocabulary: int) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Teacher(nn.Module):
     def states(
         self, target: Tokens, memory: Memory, attention_weights: list[Tensor] | None = None
     ) -> Float[Tensor, "r t d"]:
-        """What predicts each target token from those before it. Memory: `decoder_stack.project_kv(source)`."""
+        """The states that predict each target token from its prefix. Memory: `decoder_stack.project_kv(source)`."""
         x = self.embedding(shift_right(target), target.layout.position)
         states: Tensor = self.decoder_stack(x, target.layout.segment, memory, attention_weights=attention_weights)
         return states
@@ -67,12 +67,12 @@ class Teacher(nn.Module):
     def log_prob(
         self, target: Tokens, memory: Memory, attention_weights: list[Tensor] | None = None
     ) -> Float[Tensor, "r t"]:
-        """log p of each target token; 0 at padding, so that `.sum(1)` is a padded row's."""
+        """log p of each target token; 0 at padding, so that `.sum(1)` is that of the row."""
         scores = self.embedding.log_prob(self.states(target, memory, attention_weights), target.ids)
         return scores.masked_fill(~target.layout.real, 0.0)
 
     def cache(self, rows: int, hypotheses: int, width: int) -> Cache:
-        """Room for targets of up to `width` tokens, several hypotheses of one target a row."""
+        """An empty cache for targets of up to `width` tokens, with several hypotheses per row."""
         return self.decoder_stack.cache(rows, hypotheses, width)
 
     def step(
@@ -83,9 +83,9 @@ class Teacher(nn.Module):
         memory: Memory,
         position: Int[Tensor, ""],
     ) -> Float[Tensor, "r k v"]:
-        """Logits of the tokens at `position`, given the ids before them (BOS at 0); fills the cache there.
+        """Logits of the tokens at `position`, given the ids before them (BOS at 0). Writes the cache there.
 
-        `seen` says which of the cache's slots each hypothesis may attend to, its own among them.
+        `seen`: the cache slots that each hypothesis may attend to, including its own.
         """
         x = self.embedding(previous, position.expand(previous.shape))
         return self.logits(self.decoder_stack.step(x, cache, seen, memory, position))

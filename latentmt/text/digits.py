@@ -1,7 +1,7 @@
-"""Numbers of a sentence in its translation: their digits come back, written as the target language does.
+"""Checks the numbers of a translation: they keep their digits, in the format of the target language.
 
-"1.500 Euro" becomes "1,500 euros". A number may also be spelt out ("five"), a time be told by a clock of twelve hours,
-and a date be written in parts. It knows texts only: what is lost is the caller's to put back.
+"1.500 Euro" becomes "1,500 euros". A number may also be spelt out ("five"), a time may use a 12-hour clock, and a date
+may be split into parts. It compares texts only. Inserting a missing number is the caller's task.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from latentmt.text.rewriting import Replacement
 
 SEPARATORS = {"de": (".", ","), "ro": (".", ","), "en": (",", ".")}
-"""What languages write between thousands, and before decimals."""
+"""The separators of thousands and of decimals, by language."""
 
-# Not what follows a letter (CO2), nor a half or a quarter of an hour before or after another (halb 3).
+# Not after a letter (CO2), nor after a half or a quarter of an hour (halb 3).
 _NUMBER = re.compile(
     r"(?<![^\W\d_])(?<!halb )(?<!iertel )(?<!iertel nach )(?<!iertel vor )"
     r"(?:\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?!\d)|\d{1,2} Uhr \d{2}(?!\d)|\d+(?:[.,:/]\d+)*)"
@@ -43,19 +43,22 @@ _WORDS = {str(number): set(words.split(",")) for number, words in enumerate(re.s
 }
 _SPELT = {"en": _WORDS}
 
-
 _MONTHS = re.compile(r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number where it stands in a text."""
+    """A number and its position in a text."""
 
     start: int
     end: int
     text: str
     keys: tuple[str, ...]
-    """The digits that it may have in a translation, its own first."""
+    """The digits that it may have in a translation, the unchanged ones first."""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.end
 
     @property
     def parts(self) -> list[str]:
@@ -64,21 +67,21 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What a look at the numbers of a translation found."""
+class NumberCheck:
+    """The differences between the numbers of a sentence and of its translation."""
 
     repairs: list[Replacement]
-    """In the translation."""
-    lost: list[Number]
-    """Numbers of the source that are not in it."""
+    """Corrections of the translation."""
+    missing: list[Number]
+    """Numbers of the source that the translation lacks."""
 
 
-def numbers_in(text: str) -> list[Number]:
+def find_numbers(text: str) -> list[Number]:
     """The numbers of a text, in order."""
     return [Number(*match.span(), match[0], _keys(text, match)) for match in _NUMBER.finditer(text)]
 
 
-def written(number: str, languages: tuple[str, str]) -> str:
+def format_number(number: str, languages: tuple[str, str]) -> str:
     """A number of the source language as the target language writes it."""
     if not all(language in SEPARATORS for language in languages):
         return number
@@ -89,38 +92,45 @@ def written(number: str, languages: tuple[str, str]) -> str:
     return number
 
 
-def check_numbers(source: str, target: str, languages: tuple[str, str]) -> Checked:
+def check_numbers(source: str, target: str, languages: tuple[str, str]) -> NumberCheck:
     """Compare the numbers of a sentence with those of its translation.
 
-    Nothing is called lost where the target language's words for numbers are not known.
+    Nothing is reported missing in a target language whose words for numbers are not known.
     """
-    missing, extra = numbers_in(source), numbers_in(target)
-    pairs = [*_paired(missing, extra, lambda one: one.keys[:1]), *_paired(missing, extra, lambda one: one.keys[1:])]
+    missing, extra = find_numbers(source), find_numbers(target)
+    pairs = [
+        *_paired(missing, extra, lambda number: number.keys[:1]),
+        *_paired(missing, extra, lambda number: number.keys[1:]),
+    ]
     repairs = [
         Replacement(other.start, other.end, new)
         for number, other in pairs
-        if (new := written(number.text, languages)) != number.text
+        if (new := format_number(number.text, languages)) != number.text
         and number.keys[0] == other.keys[0]
         and new != other.text
         and ":" not in other.text
     ]
     words = set(re.findall(r"\w+(?:-\w+)*", target.lower()))
-    missing = [one for one in missing if not (_is_spelt(one, words, languages[1]) or _is_in_parts(one, extra, target))]
+    missing = [
+        number
+        for number in missing
+        if not (_is_spelt(number, words, languages[1]) or _is_in_parts(number, extra, target))
+    ]
     for number, other in itertools.product(list(missing), list(extra)):
         if number in missing and other in extra and _is_garbled(number.keys[0], other.keys[0]):
             missing.remove(number)
             extra.remove(other)
-            repairs.append(Replacement(other.start, other.end, written(number.text, languages)))
-    return Checked(sorted(repairs), missing if languages[1] in _SPELT else [])
+            repairs.append(Replacement(other.start, other.end, format_number(number.text, languages)))
+    return NumberCheck(sorted(repairs), missing if languages[1] in _SPELT else [])
 
 
 def _paired(
     missing: list[Number], extra: list[Number], keys: Callable[[Number], Sequence[str]]
 ) -> list[tuple[Number, Number]]:
-    """Numbers of both sides with the same digits; they are taken out of the lists."""
+    """Pairs with the same digits. They are removed from the lists."""
     pairs = []
     for number in list(missing):
-        if same := next((one for one in extra if one.keys[0] in keys(number)), None):
+        if same := next((other for other in extra if other.keys[0] in keys(number)), None):
             missing.remove(number)
             extra.remove(same)
             pairs.append((number, same))
@@ -148,18 +158,18 @@ def _is_spelt(number: Number, words: set[str], language: str) -> bool:
 
 
 def _is_in_parts(number: Number, extra: Sequence[Number], target: str) -> bool:
-    """Whether a date, a ratio or a fraction is there with other marks between its parts, or its month as a word."""
-    there = {part for one in extra for part in one.parts}
+    """Whether the parts of a date, ratio or fraction occur with other separators, or with the month as a word."""
+    present = {part for other in extra for part in other.parts}
     parts = number.parts
-    if len(parts) < 2 or written(number.text, ("de", "en")) != number.text:
+    if len(parts) < 2 or format_number(number.text, ("de", "en")) != number.text:
         return False
     is_date = "." in number.text and _MONTHS.search(target) is not None
-    return set(parts[:1] + parts[2:] if is_date else parts) <= there
+    return set(parts[:1] + parts[2:] if is_date else parts) <= present
 
 
 def _is_garbled(right: str, wrong: str) -> bool:
-    """Whether a model has likely made the one of the other: a digit too often or too seldom, or one of three wrong."""
+    """Whether the model likely miscopied a number: a digit repeated or dropped, or one of three or more wrong."""
     if len(right) == len(wrong):
-        return len(right) > 2 and sum(one != other for one, other in zip(right, wrong, strict=True)) == 1
+        return len(right) > 2 and sum(a != b for a, b in zip(right, wrong, strict=True)) == 1
     runs = ([key for key, _ in itertools.groupby(digits)] for digits in (right, wrong))
     return abs(len(right) - len(wrong)) == 1 and next(runs) == next(runs)

@@ -1,4 +1,4 @@
-"""A text with parts of it replaced by others, and where its characters went. It does not know why."""
+"""A text with some spans replaced, and the mapping between characters of the original and of the result."""
 
 from __future__ import annotations
 
@@ -11,54 +11,58 @@ from itertools import accumulate
 
 @dataclass(frozen=True, order=True)
 class Replacement:
-    """Characters of a text, and what stands there instead."""
+    """A span of a text and its new text."""
 
     start: int
     end: int
     text: str
 
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start, self.end
+
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A text with replacements, which are in order and do not overlap."""
+    """A text with replacements, which are sorted and do not overlap."""
 
-    before: str
+    original: str
     replacements: Sequence[Replacement] = ()
 
     @cached_property
     def text(self) -> str:
-        """What it has become."""
-        parts, place = [], 0
-        for one in self.replacements:
-            parts += [self.before[place : one.start], one.text]
-            place = one.end
-        return "".join([*parts, self.before[place:]])
+        """The result."""
+        parts, end = [], 0
+        for replacement in self.replacements:
+            parts += [self.original[end : replacement.start], replacement.text]
+            end = replacement.end
+        return "".join([*parts, self.original[end:]])
 
-    def after(self, start: int, end: int) -> tuple[int, int]:
-        """Where characters of the text before are now; those of a replaced part are all of what replaced it."""
-        return _moved(start, end, [(one.start, one.end, len(one.text)) for one in self.replacements])
+    def to_rewritten(self, start: int, end: int) -> tuple[int, int]:
+        """Map a span of the original to the result. A part of a replaced span maps to all of its new text."""
+        return _mapped(start, end, [(*replacement.span, len(replacement.text)) for replacement in self.replacements])
 
-    def origin(self, start: int, end: int) -> tuple[int, int]:
-        """Where characters of the new text were before; those of a replacement were all of what it replaced."""
-        grown = accumulate((len(one.text) - (one.end - one.start) for one in self.replacements), initial=0)
-        places = [
-            (one.start + shift, one.start + shift + len(one.text), one.end - one.start)
-            for one, shift in zip(self.replacements, grown, strict=False)
+    def to_original(self, start: int, end: int) -> tuple[int, int]:
+        """Map a span of the result to the original. A part of a new text maps to all of the span it replaced."""
+        shifts = accumulate((len(new.text) - (new.end - new.start) for new in self.replacements), initial=0)
+        changes = [
+            (new.start + shift, new.start + shift + len(new.text), new.end - new.start)
+            for new, shift in zip(self.replacements, shifts, strict=False)
         ]
-        return _moved(start, end, places)
+        return _mapped(start, end, changes)
 
 
-def _moved(start: int, end: int, parts: Sequence[tuple[int, int, int]]) -> tuple[int, int]:
-    """A span where each part, from … to …, has another length."""
-    starts = [part[0] for part in parts]
-    shifts = [0, *accumulate(size - (last - first) for first, last, size in parts)]
+def _mapped(start: int, end: int, changes: Sequence[tuple[int, int, int]]) -> tuple[int, int]:
+    """Map a span, given the start, the end and the new length of each changed part."""
+    starts = [change[0] for change in changes]
+    shifts = [0, *accumulate(size - (last - first) for first, last, size in changes)]
 
-    def place(at: int, is_end: bool) -> int:
+    def position(at: int, is_end: bool) -> int:
         number = bisect_right(starts, at - is_end)
         if number:
-            first, last, size = parts[number - 1]
-            if first <= at < last or (is_end and first < at <= last):  # inside: the whole of it
+            first, last, size = changes[number - 1]
+            if first <= at < last or (is_end and first < at <= last):  # inside: the whole part
                 return first + shifts[number - 1] + (size if is_end else 0)
         return at + shifts[number]
 
-    return place(start, False), max(place(start, False), place(end, True))
+    return position(start, False), max(position(start, False), position(end, True))

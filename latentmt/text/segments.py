@@ -8,28 +8,28 @@ from dataclasses import dataclass, replace
 from latentmt.results import Annotation, Candidate, Link
 from latentmt.text.rewriting import Rewritten
 from latentmt.text.sentences import Line
-from latentmt.text.verbatim import Lost, Sentence, put_back, restore
+from latentmt.text.verbatim import MissingSpan, Sentence, insert_missing, restore
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A sentence of a text."""
+    """A sentence of a text, and its ids."""
 
     sentence: Sentence
     ids: list[int]
-    """Of what the model is shown."""
+    """Of the masked sentence."""
     verbatim: bool = True
 
     @property
     def is_translated(self) -> bool:
-        """Whether the model is asked: something is left when it is normalised, with a letter in it."""
-        return len(self.ids) > 1 and (not self.verbatim or self.sentence.speaks)
+        """Whether the model translates it: it is not empty when normalised, and has a letter."""
+        return len(self.ids) > 1 and (not self.verbatim or self.sentence.is_translatable)
 
     @property
     def untranslated(self) -> str:
-        """What stands for it where it is not translated: without what normalising leaves nothing of."""
-        core = self.sentence.shown.before if len(self.ids) > 1 else ""
-        return self.sentence.lead + core + self.sentence.tail
+        """Its text where it is not translated. A sentence that normalising empties is dropped."""
+        core = self.sentence.masked.original if len(self.ids) > 1 else ""
+        return self.sentence.prefix + core + self.sentence.suffix
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SegmentedText:
 
     @property
     def translated(self) -> list[Segment]:
-        """Those that the model is asked to translate."""
+        """The segments that the model translates."""
         return [segment for segment in self.segments if segment.is_translated]
 
     def joined(self, translations: Sequence[str]) -> str:
@@ -56,16 +56,16 @@ class SegmentedText:
         remaining, links = iter(translations), []
         source = target = len(self.line.before)
         for segment, after in zip(self.segments, (part.after for part in self.line.parts), strict=True):
-            written = segment.untranslated
+            translated = segment.untranslated
             if segment.is_translated:
                 translation = next(remaining)
-                written = translation.text
+                translated = translation.text
                 links += [link.shifted(source, target) for link in translation.alignment]
-            elif written == segment.sentence.text:
-                size = len(written)
+            elif translated == segment.sentence.text:
+                size = len(translated)
                 links.append(Link((source, source + size), (target, target + size), 1.0))
             source += len(segment.sentence.text) + len(after)
-            target += len(written) + len(after)
+            target += len(translated) + len(after)
         return links
 
 
@@ -76,11 +76,11 @@ class TranslatedSegment:
     segment: Segment
     candidate: Candidate
     rewritten: Rewritten
-    """What the model wrote, as it is read."""
-    lost: list[Lost]
+    """The model's output with placeholders replaced."""
+    missing: list[MissingSpan]
     annotation: Annotation | None = None
     links: Sequence[Link] = ()
-    """Between what the model was shown and what it wrote."""
+    """Between the masked sentence and the model's output."""
 
     @staticmethod
     def from_candidate(segment: Segment, candidate: Candidate, text: str) -> TranslatedSegment:
@@ -90,25 +90,25 @@ class TranslatedSegment:
         return TranslatedSegment(segment, candidate, *restore(segment.sentence, text))
 
     def completed(self) -> TranslatedSegment:
-        """The same with what was lost put back where the links say."""
-        return replace(self, rewritten=put_back(self.rewritten, self.lost, self.links), lost=[])
+        """The same with missing spans inserted where the links say."""
+        return replace(self, rewritten=insert_missing(self.rewritten, self.missing, self.links), missing=[])
 
     @property
     def text(self) -> str:
-        whole = self.completed() if self.lost else self
-        return self.segment.sentence.lead + whole.rewritten.text + self.segment.sentence.tail
+        whole = self.completed() if self.missing else self
+        return self.segment.sentence.prefix + whole.rewritten.text + self.segment.sentence.suffix
 
     @property
     def alignment(self) -> list[Link]:
         """Links between the sentence and its translation."""
         sentence = self.segment.sentence
-        lead, tail = len(sentence.lead), len(sentence.tail)
+        prefix, suffix = len(sentence.prefix), len(sentence.suffix)
         inside = [
-            Link(sentence.shown.origin(*link.source), self.rewritten.after(*link.target), link.weight)
+            Link(sentence.masked.to_original(*link.source), self.rewritten.to_rewritten(*link.target), link.weight)
             for link in self.links
         ]
-        around = [Link((0, lead), (0, lead), 1.0)] if lead else []
-        if tail:
+        around = [Link((0, prefix), (0, prefix), 1.0)] if prefix else []
+        if suffix:
             ends = len(sentence.text), len(self.text)
-            around.append(Link((ends[0] - tail, ends[0]), (ends[1] - tail, ends[1]), 1.0))
-        return [link.shifted(lead, lead) for link in inside] + around
+            around.append(Link((ends[0] - suffix, ends[0]), (ends[1] - suffix, ends[1]), 1.0))
+        return [link.shifted(prefix, prefix) for link in inside] + around

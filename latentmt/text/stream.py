@@ -1,7 +1,7 @@
-"""Lines in as they come, lines out at once: what is ready is handed on together, and nothing waits for more.
+"""Reads lines in batches of those that are ready, without waiting for more, and writes lines without delay.
 
-So a person who types gets an answer to every line, and a pipe is read in batches, with as many lines in memory whether
-it brings a thousand or a million. What is done with the lines is not known here.
+So a person who types gets an answer to every line, and a pipe is read in batches with a bounded number of lines in
+memory.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import BinaryIO
 from latentmt.data.text import BadLine, all_text, decode_lines, open_text
 from latentmt.errors import UserError
 
-MOST = 256
-"""Lines handed on together."""
+MAX_LINES = 256
+"""The maximum number of lines in a batch."""
 
-_Waiting = Queue[str | Exception | None]
-"""Lines, and then what ended them: an error, or None where the file did."""
+_Queue = Queue[str | Exception | None]
+"""Lines, followed by an error, or by None at the end of the file."""
 
 
-def batches_of(texts: Sequence[str] | None, path: Path | None) -> Iterator[list[str]]:
-    """What a command is to work on: its arguments, or the lines of a file, or else those of standard input."""
+def input_batches(texts: Sequence[str] | None, path: Path | None) -> Iterator[list[str]]:
+    """The input of a command in batches: its arguments, or the lines of a file, or else those of standard input."""
     if texts and path:
         raise UserError("--input: there are sentences on the command line already")
     if texts:
@@ -38,22 +38,22 @@ def batches_of(texts: Sequence[str] | None, path: Path | None) -> Iterator[list[
     return ready_lines(_standard_input(), "standard input")
 
 
-def ready_lines(file: Iterable[bytes], name: str, most: int = MOST) -> Iterator[list[str]]:
-    """The lines of a file, each time those that are there by now: at least one, at most `most`.
+def ready_lines(file: Iterable[bytes], name: str, max_lines: int = MAX_LINES) -> Iterator[list[str]]:
+    """The lines of a file in batches of those that are ready: at least one, at most `max_lines`.
 
-    `name` says in errors what is read. A line that is not text is an error, raised when all lines before it have been
-    handed out. Reading begins with the call, in a thread that goes on to the end of the file, or of the process.
+    `name` names the file in errors. A line that is not text is an error, raised after all lines before it were
+    returned. Reading begins with the call, in a thread that runs to the end of the file, or of the process.
     """
-    waiting: _Waiting = Queue(most)
-    # A daemon, so that a process can end although the next line never comes.
-    Thread(target=_read, args=(file, name, waiting), name=f"reading {name}", daemon=True).start()
-    return _batches(waiting, most)
+    queue: _Queue = Queue(max_lines)
+    # A daemon thread, so that the process can end while it waits for a line.
+    Thread(target=_read, args=(file, name, queue), name=f"reading {name}", daemon=True).start()
+    return _batches(queue, max_lines)
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Write lines to standard output in UTF-8, whatever the terminal's encoding is, for the reader to see at once.
+    """Write lines to standard output in UTF-8, whatever the terminal's encoding is, and flush.
 
-    Halves of characters, which arguments of a command can have, become question marks.
+    Lone surrogates, which arguments of a command can have, become question marks.
     """
     if sys.stdout is None:
         raise UserError("standard output is closed")
@@ -62,55 +62,55 @@ def write_lines(lines: Iterable[str]) -> None:
 
 
 def _closed_after(file: BufferedIOBase) -> Iterator[bytes]:
-    # Closed by the thread that reads: closing waits for a read that is under way, and its line may never come.
+    # Closed by the thread that reads, because closing waits for a pending read, which may never end.
     with file:
         yield from file
 
 
 def _standard_input() -> BinaryIO:
-    """Standard input, through a buffer that is not `sys.stdin`'s.
+    """Standard input, through a buffer other than `sys.stdin`'s.
 
-    That one is closed when Python ends, which aborts the process where a thread still reads from it.
+    Python closes that one at exit, which aborts the process if a thread still reads from it.
     """
     if sys.stdin is None:
         raise UserError("standard input is closed")
     return open(sys.stdin.fileno(), "rb", closefd=False)
 
 
-def _read(file: Iterable[bytes], name: str, waiting: _Waiting) -> None:
+def _read(file: Iterable[bytes], name: str, queue: _Queue) -> None:
     try:
         for line in all_text(_decoded(file, name)):
-            waiting.put(line)
-        waiting.put(None)
+            queue.put(line)
+        queue.put(None)
     except Exception as error:
-        waiting.put(error)
+        queue.put(error)
 
 
 def _decoded(file: Iterable[bytes], name: str) -> Iterator[str | BadLine]:
-    # In a corpus a NUL byte says that a file is no text; from a user it is a control character like others: a space.
+    # In a corpus a NUL byte means that a file is not text. From a user it is a control character: a space.
     try:
         yield from decode_lines((raw.replace(b"\0", b" ") for raw in file), name)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UserError(f"{name}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
 
 
-def _batches(waiting: _Waiting, most: int) -> Iterator[list[str]]:
+def _batches(queue: _Queue, max_lines: int) -> Iterator[list[str]]:
     while True:
-        taken = _taken(waiting, most)
-        lines = [item for item in taken if isinstance(item, str)]
+        items = _ready(queue, max_lines)
+        lines = [item for item in items if isinstance(item, str)]
         if lines:
             yield lines
-        end = taken[-1]
+        end = items[-1]
         if isinstance(end, Exception):
             raise end
         if end is None:
             return
 
 
-def _taken(waiting: _Waiting, most: int) -> list[str | Exception | None]:
-    """What is there by now. Only the first is waited for."""
-    taken = [waiting.get()]
+def _ready(queue: _Queue, max_lines: int) -> list[str | Exception | None]:
+    """The items that are ready. Waits only for the first."""
+    items = [queue.get()]
     with suppress(Empty):
-        while len(taken) < most:
-            taken.append(waiting.get_nowait())
-    return taken
+        while len(items) < max_lines:
+            items.append(queue.get_nowait())
+    return items

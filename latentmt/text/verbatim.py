@@ -1,9 +1,9 @@
-"""What a translation repeats verbatim: kept out of the model's hands, and put back where it belongs.
+"""Spans that a translation copies verbatim: masked before the model, restored after it.
 
-A sentence is shown to the model with a stand-in for each address, path, emoji … in it: a piece that its tokenizer
-reserves, or else a letter, which models copy well. In the translation each stand-in gives way to what it stood for.
-What the model has lost is put behind the word that comes from there. Numbers stay in the sentence and are checked
-afterwards; only where one is lost is the sentence shown again with stand-ins for them, too.
+Each address, path, emoji … of a sentence is replaced by a placeholder: a piece that the tokenizer reserves, or else a
+letter, which models copy well. In the translation each placeholder is replaced by its span. A span that the model
+dropped is inserted behind the word that is aligned with it. Numbers stay in the sentence and are checked afterwards.
+Only a sentence that lost one is translated again, with placeholders for its numbers too.
 """
 
 from __future__ import annotations
@@ -12,73 +12,73 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from latentmt.data.spans import find_spans, is_emoji
 from latentmt.data.tokenizer import PLACEHOLDERS
 from latentmt.results import Link
-from latentmt.text.digits import check_numbers, numbers_in, written
+from latentmt.text.digits import check_numbers, find_numbers, format_number
 from latentmt.text.rewriting import Replacement, Rewritten
 from latentmt.text.sentences import Line, split_line
 
 LETTERS = ("X", "Y", "Z", "W", "XA", "XB", "XC", "XD")
-"""Stand-ins for models without pieces of their own. (Names are translated: Maria becomes Mary.)"""
+"""Placeholders for models without reserved pieces. (Names would be translated: Maria becomes Mary.)"""
 
 _FILLERS = "ꝎꞠꞢꞤꞦꞨ"
-"""Capital letters of no language in use, to fill spans with while a text is cut into sentences."""
+"""Capital letters of no language in use. They fill spans while a text is split into sentences."""
 
 _Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence, and what the model is shown of it."""
+    """A sentence and its masked form, which the model translates."""
 
     text: str
-    lead: str
-    tail: str
-    """Emoji around it, with the white space between: nothing to translate."""
-    shown: Rewritten
-    """The text between them with stand-ins."""
-    stand_ins: dict[str, str]
-    """What each stand-in stands for, as the translation has it."""
+    prefix: str
+    suffix: str
+    """Emoji around the sentence, with their white space. They are not translated."""
+    masked: Rewritten
+    """The text between them, with placeholders."""
+    placeholders: dict[str, str]
+    """The string that each placeholder stands for, as the translation writes it."""
     languages: tuple[str, str] | None = None
-    """Where the digits of the source are wanted in the translation, written as there."""
+    """Source and target language, where the numbers of the translation are checked."""
 
     @staticmethod
     def plain(text: str) -> Sentence:
-        """A sentence that is shown as it is."""
+        """A sentence without placeholders."""
         return Sentence(text, "", "", Rewritten(text), {})
 
     @property
-    def speaks(self) -> bool:
-        """Whether there is anything to translate: a letter, outside of what is repeated verbatim."""
-        kept = self.shown.before
-        for one in reversed(self.shown.replacements):
-            kept = kept[: one.start] + kept[one.end :]
-        return any(character.isalpha() for character in kept)
+    def is_translatable(self) -> bool:
+        """Whether there is a letter outside of what is copied verbatim."""
+        rest = self.masked.original
+        for replacement in reversed(self.masked.replacements):
+            rest = rest[: replacement.start] + rest[replacement.end :]
+        return any(character.isalpha() for character in rest)
 
 
 @dataclass(frozen=True)
-class Lost:
-    """Something of the source that the translation lacks."""
+class MissingSpan:
+    """A span of the source that the translation lacks."""
 
-    place: _Span
-    """Where it is in what the model was shown."""
+    span: _Span
+    """Its position in the masked source."""
     text: str
-    """What the translation should have."""
+    """The text that the translation should have."""
 
 
 class Verbatim:
-    """The rules of one model: its stand-ins and languages."""
+    """Masks sentences for one model, with its placeholders and languages."""
 
     def __init__(self, placeholders: str, languages: tuple[str, str] | None, lowercase: bool = False) -> None:
         letters = tuple(map(str.lower, LETTERS)) if lowercase else LETTERS
-        self._stand_ins: Sequence[str] = tuple(placeholders) or letters
+        self._placeholders: Sequence[str] = tuple(placeholders) or letters
         self._languages = languages
 
-    def cut(self, text: str, fits: Callable[[str], bool]) -> tuple[Line, list[Sentence]]:
-        """A text as sentences, of which what the model is shown fits. No span is cut apart, unless it is alone."""
+    def split(self, text: str, fits: Callable[[str], bool]) -> tuple[Line, list[Sentence]]:
+        """Split a text into sentences whose masked form fits. No span is split, unless it is alone."""
         spans = find_spans(text)
         filler = next((letter for letter in _FILLERS if letter not in text), None)
         if not spans or filler is None:
@@ -87,19 +87,19 @@ class Verbatim:
         filled = Rewritten(text, [Replacement(start, end, filler * (end - start)) for start, end in spans]).text
         runs = re.compile(f"{filler}+")
 
-        def fitting(part: str) -> bool:
-            short, count = runs.subn(self._stand_ins[0], part)
-            return count <= len(self._free(runs.sub(" ", part), ())) and fits(short)
+        def masked_fits(part: str) -> bool:
+            masked, count = runs.subn(self._placeholders[0], part)
+            return count <= len(self._unused(runs.sub(" ", part), ())) and fits(masked)
 
-        line, sentences, first = split_line(filled, fitting), [], 0
-        place = len(line.before)
+        line, sentences, first = split_line(filled, masked_fits), [], 0
+        start = len(line.before)
         for part in line.parts:
-            end = place + len(part.text)
+            end = start + len(part.text)
             last = bisect_left(spans, (end, end), first)
-            inside = [(max(a, place) - place, min(b, end) - place) for a, b in spans[first:last]]
-            sentences.append(self._sentence(text[place:end], [span for span in inside if span[0] < span[1]]))
-            first = max(first, last - 1)  # a span may go on in the next part
-            place = end + len(part.after)
+            inside = [(max(a, start) - start, min(b, end) - start) for a, b in spans[first:last]]
+            sentences.append(self._sentence(text[start:end], [span for span in inside if span[0] < span[1]]))
+            first = max(first, last - 1)  # a span may continue in the next part
+            start = end + len(part.after)
         return line, sentences
 
     def _sentence(self, text: str, spans: Sequence[_Span]) -> Sentence:
@@ -107,100 +107,105 @@ class Verbatim:
         core = text[start:end]
         inside = [(a - start, b - start) for a, b in spans if start <= a and b <= end]
         strings = list(dict.fromkeys(core[a:b] for a, b in inside))
-        given = dict(zip(strings, self._free(core, inside), strict=False))  # as many as there are: see `cut`
+        assigned = dict(zip(strings, self._unused(core, inside), strict=False))  # enough for all of them: see `split`
         replacements = [
-            Replacement(a, b, _apart(core, (a, b), given[core[a:b]])) for a, b in inside if core[a:b] in given
+            Replacement(a, b, _spaced(core, (a, b), assigned[core[a:b]])) for a, b in inside if core[a:b] in assigned
         ]
-        stand_ins = {stand_in: string for string, stand_in in given.items()}
-        return Sentence(text, text[:start], text[end:], Rewritten(core, replacements), stand_ins, self._languages)
+        placeholders = {placeholder: string for string, placeholder in assigned.items()}
+        return Sentence(text, text[:start], text[end:], Rewritten(core, replacements), placeholders, self._languages)
 
-    def without_numbers(self, sentence: Sentence) -> Sentence:
-        """The same with stand-ins for its numbers, too, as far as there are any left."""
-        core, taken = sentence.shown.before, list(sentence.shown.replacements)
+    def mask_numbers(self, sentence: Sentence) -> Sentence:
+        """The sentence with placeholders for its numbers too, as far as there are unused ones."""
+        core, replacements = sentence.masked.original, list(sentence.masked.replacements)
         numbers = [
-            one for one in numbers_in(core) if not any(one.start < old.end and old.start < one.end for old in taken)
+            number
+            for number in find_numbers(core)
+            if not any(number.start < old.end and old.start < number.end for old in replacements)
         ]
-        left = [one for one in self._free(core, ()) if one not in sentence.stand_ins]
-        strings = list(dict.fromkeys(one.text for one in numbers))
-        given = dict(zip(strings, left, strict=False))
-        taken += [
-            Replacement(one.start, one.end, _apart(core, (one.start, one.end), given[one.text]))
-            for one in numbers
-            if one.text in given
+        unused = [placeholder for placeholder in self._unused(core, ()) if placeholder not in sentence.placeholders]
+        strings = list(dict.fromkeys(number.text for number in numbers))
+        assigned = dict(zip(strings, unused, strict=False))
+        replacements += [
+            Replacement(*number.span, _spaced(core, number.span, assigned[number.text]))
+            for number in numbers
+            if number.text in assigned
         ]
         languages = sentence.languages or ("", "")
-        stand_ins = sentence.stand_ins | {stand_in: written(one, languages) for one, stand_in in given.items()}
-        return Sentence(
-            sentence.text, sentence.lead, sentence.tail, Rewritten(core, sorted(taken)), stand_ins, sentence.languages
+        added = {placeholder: format_number(string, languages) for string, placeholder in assigned.items()}
+        return replace(
+            sentence, masked=Rewritten(core, sorted(replacements)), placeholders=sentence.placeholders | added
         )
 
-    def _free(self, core: str, spans: Sequence[_Span]) -> list[str]:
-        """Stand-ins that the sentence itself does not have."""
+    def _unused(self, core: str, spans: Sequence[_Span]) -> list[str]:
+        """Placeholders that do not occur in the sentence itself."""
         outside = Rewritten(core, [Replacement(a, b, " ") for a, b in spans]).text
-        return [one for one in self._stand_ins if not _pattern(one).search(outside)]
+        return [placeholder for placeholder in self._placeholders if not _pattern(placeholder).search(outside)]
 
 
-def restore(sentence: Sentence, translation: str) -> tuple[Rewritten, list[Lost]]:
-    """The model's translation with what stand-ins stood for, and with its numbers put right; and what is lost."""
-    shown = sentence.shown.text
-    replacements, lost = [], []
-    for stand_in, string in sentence.stand_ins.items():
-        wanted = [match.span() for match in _pattern(stand_in).finditer(shown)]
-        found = [match.span() for match in _pattern(stand_in).finditer(translation)]
-        for source, span in zip(wanted, found, strict=False):
-            replacements.append(_replaced(translation, span, _glued(sentence.shown, source), string))
-        replacements += [_removed(translation, span) for span in found[len(wanted) :]]
-        lost += [Lost(span, string) for span in wanted[len(found) :]]
+def restore(sentence: Sentence, translation: str) -> tuple[Rewritten, list[MissingSpan]]:
+    """The model's translation with placeholders replaced and numbers corrected, and the spans that it lacks."""
+    source = sentence.masked.text
+    replacements, missing = [], []
+    for placeholder, string in sentence.placeholders.items():
+        expected = [match.span() for match in _pattern(placeholder).finditer(source)]
+        actual = [match.span() for match in _pattern(placeholder).finditer(translation)]
+        for source_span, span in zip(expected, actual, strict=False):
+            replacements.append(_restored(translation, span, _added_spaces(sentence.masked, source_span), string))
+        replacements += [_removed(translation, span) for span in actual[len(expected) :]]
+        missing += [MissingSpan(span, string) for span in expected[len(actual) :]]
     for match in re.finditer(f"[{PLACEHOLDERS}]", translation):
-        if match[0] not in sentence.stand_ins:
+        if match[0] not in sentence.placeholders:
             replacements.append(_removed(translation, match.span()))
     if sentence.languages:
-        checked = check_numbers(shown, translation, sentence.languages)
-        replacements += checked.repairs
-        lost += [Lost((one.start, one.end), written(one.text, sentence.languages)) for one in checked.lost]
-    return Rewritten(translation, _apart_from_each_other(sorted(replacements))), sorted(lost, key=lambda one: one.place)
+        check = check_numbers(source, translation, sentence.languages)
+        replacements += check.repairs
+        missing += [
+            MissingSpan(number.span, format_number(number.text, sentence.languages)) for number in check.missing
+        ]
+    rewritten = Rewritten(translation, _without_overlaps(sorted(replacements)))
+    return rewritten, sorted(missing, key=lambda span: span.span)
 
 
-def put_back(rewritten: Rewritten, lost: Sequence[Lost], links: Sequence[Link]) -> Rewritten:
-    """The translation with what it lost, each behind the word that comes from there, or from just before.
+def insert_missing(rewritten: Rewritten, missing: Sequence[MissingSpan], links: Sequence[Link]) -> Rewritten:
+    """Insert each missing span behind the word that is aligned with it, or with what is just before it.
 
-    Links are between what the model was shown and what it wrote.
+    Links are between the masked source and the model's output.
     """
     replacements = list(rewritten.replacements)
-    for one in lost:
-        place = _place_for(one.place, links, rewritten.before)
-        for other in replacements:  # never inside of another
-            if other.start < place < other.end or (place == other.start < other.end):
-                place = other.end
-        words = f" {one.text}" if place else f"{one.text} "
-        replacements.append(Replacement(place, place, words))
-    return Rewritten(rewritten.before, sorted(replacements, key=lambda each: (each.start, each.end)))
+    for span in missing:
+        position = _insertion_point(span.span, links, rewritten.original)
+        for other in replacements:  # never inside of another replacement
+            if other.start < position < other.end or (position == other.start < other.end):
+                position = other.end
+        text = f" {span.text}" if position else f"{span.text} "
+        replacements.append(Replacement(position, position, text))
+    return Rewritten(rewritten.original, sorted(replacements, key=lambda replacement: replacement.span))
 
 
-def _place_for(source: _Span, links: Sequence[Link], translation: str) -> int:
-    """The end of the word that has most to do with a place of the source; the end of the sentence if there is none."""
+def _insertion_point(source: _Span, links: Sequence[Link], translation: str) -> int:
+    """The end of the word with the strongest link to a source span; without one, the end of the sentence."""
     here = [link for link in links if link.source[0] < source[1] and source[0] < link.source[1]]
     before = [link for link in links if link.source[1] <= source[0] <= link.source[1] + 1]
     end = len(translation.rstrip(".!?… "))
     if not here and not before:
         return end if source[0] else 0
-    place = max(here or before, key=lambda link: link.weight).target[1]
-    while place < len(translation) and translation[place].isalnum():
-        place += 1
-    return place
+    position = max(here or before, key=lambda link: link.weight).target[1]
+    while position < len(translation) and translation[position].isalnum():
+        position += 1
+    return position
 
 
-def _apart_from_each_other(replacements: Sequence[Replacement]) -> list[Replacement]:
-    """The same without overlaps: two may want the space between them."""
-    apart: list[Replacement] = []
-    for one in replacements:
-        start = max(one.start, apart[-1].end) if apart else one.start
-        apart.append(Replacement(start, max(start, one.end), one.text))
-    return apart
+def _without_overlaps(replacements: Sequence[Replacement]) -> list[Replacement]:
+    """Sorted replacements without overlaps: two may claim the space between them."""
+    result: list[Replacement] = []
+    for replacement in replacements:
+        start = max(replacement.start, result[-1].end) if result else replacement.start
+        result.append(Replacement(start, max(start, replacement.end), replacement.text))
+    return result
 
 
 def _without_emoji(text: str, spans: Sequence[_Span]) -> _Span:
-    """What is left of a sentence without the emoji at its ends."""
+    """The span of a sentence without the emoji at its ends."""
     start, end = 0, len(text)
     for a, b in spans:
         if not text[start:a].strip() and is_emoji(text[a:b]):
@@ -211,44 +216,45 @@ def _without_emoji(text: str, spans: Sequence[_Span]) -> _Span:
     return (start, end) if start < end else (0, len(text))
 
 
-def _pattern(stand_in: str) -> re.Pattern[str]:
-    """A letter counts behind one in lower case, too: models forget a space."""
-    if stand_in in PLACEHOLDERS:
-        return re.compile(re.escape(stand_in))
-    return re.compile(rf"(?<!\w){stand_in}(?!\w)" if stand_in.islower() else rf"(?<![A-Z0-9_]){stand_in}(?!\w)")
+def _pattern(placeholder: str) -> re.Pattern[str]:
+    """Matches a placeholder. A letter also counts right after a lower-case one, because models forget a space."""
+    if placeholder in PLACEHOLDERS:
+        return re.compile(re.escape(placeholder))
+    before = r"(?<!\w)" if placeholder.islower() else "(?<![A-Z0-9_])"
+    return re.compile(rf"{before}{placeholder}(?!\w)")
 
 
-def _apart(text: str, span: _Span, stand_in: str) -> str:
-    """A stand-in with spaces where what it stands for has a word beside it: it is a word by itself."""
-    before, after = _touched(text, span)
-    return f"{' ' * before}{stand_in}{' ' * after}"
+def _spaced(text: str, span: _Span, placeholder: str) -> str:
+    """A placeholder with spaces where its span touches a word, so that it is a word by itself."""
+    before, after = _touches_word(text, span)
+    return f"{' ' * before}{placeholder}{' ' * after}"
 
 
-def _glued(shown: Rewritten, span: _Span) -> tuple[bool, bool]:
-    """On which sides a stand-in in what is shown has a space that the sentence has not."""
-    return _touched(shown.before, shown.origin(*span))
+def _added_spaces(masked: Rewritten, span: _Span) -> tuple[bool, bool]:
+    """On which sides masking added a space to the placeholder at this span."""
+    return _touches_word(masked.original, masked.to_original(*span))
 
 
-def _touched(text: str, span: _Span) -> tuple[bool, bool]:
-    """On which sides a span has a letter, a digit or a mark beside it."""
+def _touches_word(text: str, span: _Span) -> tuple[bool, bool]:
+    """On which sides a span has a letter, a digit or a combining mark beside it."""
     before, after = text[: span[0]][-1:], text[span[1] :][:1]
-    return _of_word(before), _of_word(after)
+    return _is_word_character(before), _is_word_character(after)
 
 
-def _of_word(character: str) -> bool:
+def _is_word_character(character: str) -> bool:
     return character != "" and (character.isalnum() or unicodedata.category(character).startswith("M"))
 
 
-def _replaced(text: str, span: _Span, glued: tuple[bool, bool], string: str) -> Replacement:
-    """What takes a stand-in's place: without the spaces on sides that had none, and apart from words on the others."""
-    touched = _touched(text, span)
-    start = span[0] - (glued[0] and text[: span[0]].endswith(" "))
-    end = span[1] + (glued[1] and text[span[1] :].startswith(" "))
-    before, after = (bool(touch and not glue) for touch, glue in zip(touched, glued, strict=True))
+def _restored(text: str, span: _Span, added: tuple[bool, bool], string: str) -> Replacement:
+    """Replace a placeholder: without the spaces that masking added, and separated from words elsewhere."""
+    touches = _touches_word(text, span)
+    start = span[0] - (added[0] and text[: span[0]].endswith(" "))
+    end = span[1] + (added[1] and text[span[1] :].startswith(" "))
+    before, after = (bool(touch and not space) for touch, space in zip(touches, added, strict=True))
     return Replacement(start, end, f"{' ' * before}{string}{' ' * after}")
 
 
 def _removed(text: str, span: _Span) -> Replacement:
-    """A stand-in that nobody asked for goes, with the space before it."""
+    """Remove a superfluous placeholder, with the space before it."""
     start = span[0] - (span[0] > 0 and text[span[0] - 1] == " ")
     return Replacement(start, span[1], "")

@@ -71,9 +71,8 @@ def load_checkpoint(path: Path, run: str, tensors: Mapping[str, Tensor]) -> Prog
                 raise UserError(
                     f"{path}: belongs to a run with other settings; remove it to start anew, or restore the settings"
                 )
-            stored = {name: name for name in file.keys()}  # noqa: SIM118 (no mapping)
-            if stored.keys() != tensors.keys():
-                stored = {_current(name): name for name in stored}
+            names = file.keys()
+            stored = {name if name in tensors else _current(name): name for name in names}
             if stored.keys() != tensors.keys():
                 raise UserError(f"{path}: does not hold what this network needs; remove it to start anew")
             with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A search in a fixed shape finds what it finds without one. (On a CPU shapes are computed, not recorded.)"""
+"""Searches in fixed shapes equal eager ones. (On a CPU shapes are computed, not recorded.)"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from latentmt.translator import Translator
 
 VOCABULARY = 23
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "dropout": 0.0}
-WAYS = [
+OPTIONS = [
     DecodingOptions("prior"),
     DecodingOptions("delta", 2),
     DecodingOptions("score", 1),
@@ -90,30 +90,32 @@ def same(left: list[Candidates], right: list[Candidates]) -> None:
         assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-5)
 
 
-@pytest.mark.parametrize("options", WAYS, ids=str)
-def test_shapes_change_nothing(networks: Networks, options: DecodingOptions) -> None:
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_graphed_equals_eager(networks: Networks, options: DecodingOptions) -> None:
     plain, graphed = TorchEngine(networks, graphs=False), TorchEngine(networks, graphs=True)
     for some in (sentences(1), sentences(5), sentences(5)[1:4], sentences(21)):
         same(graphed.candidates(some, options), plain.candidates(some, options))
 
 
-def test_the_ways_are_worth_comparing(networks: Networks) -> None:
-    found = {options: TorchEngine(networks).candidates(sentences(21), options) for options in WAYS}
+def test_the_compared_options_give_different_results(networks: Networks) -> None:
+    found = {options: TorchEngine(networks).candidates(sentences(21), options) for options in OPTIONS}
     assert len({str([one.readable for one in candidates[0].all]) for candidates in found.values()}) > 5
-    assert len({len(one.all[one.best].decoded) for one in found[WAYS[0]]}) > 3
-    assert {one.best for one in found[WAYS[4]]} != {0}
+    assert len({len(one.all[one.best].decoded) for one in found[OPTIONS[0]]}) > 3
+    assert {one.best for one in found[OPTIONS[4]]} != {0}
 
 
-def test_a_seed_is_the_same_in_every_shape(networks: Networks) -> None:
+def test_a_seed_gives_the_same_candidates_in_every_shape(networks: Networks) -> None:
     plain, graphed = TorchEngine(networks, graphs=False), TorchEngine(networks, graphs=True)
-    ways = [DecodingOptions("score", 1, samples=4, rerank="decoder", seed=seed) for seed in (1, 2, 1)]
-    first, second, again = (graphed.candidates(sentences(6), options) for options in ways)
+    options_by_seed = [DecodingOptions("score", 1, samples=4, rerank="decoder", seed=seed) for seed in (1, 2, 1)]
+    first, second, again = (graphed.candidates(sentences(6), options) for options in options_by_seed)
     same(first, again)
-    same(second, plain.candidates(sentences(6), ways[1]))
+    same(second, plain.candidates(sentences(6), options_by_seed[1]))
     assert [one.all for one in first] != [one.all for one in second]
 
 
-def test_targets_that_want_more_room_get_it(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_targets_are_searched_again_with_a_larger_width(
+    networks: Networks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = DecodingOptions("delta", 1, lengths=2, rerank="decoder", length_bias=1.0)
     shapes: list[Shape] = []
     made = graphs._Search.__init__
@@ -123,7 +125,7 @@ def test_targets_that_want_more_room_get_it(networks: Networks, monkeypatch: pyt
         made(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(graphs._Search, "__init__", noted)
-    monkeypatch.setattr(Shape, "of", staticmethod(lambda some, bias: Shape(4, 24, 8)))
+    monkeypatch.setattr(Shape, "from_sentences", staticmethod(lambda sentences, bias: Shape(4, 24, 8)))
     found = TorchEngine(networks, graphs=True).candidates(sentences(4), options)
     same(found, TorchEngine(networks, graphs=False).candidates(sentences(4), options))
     assert len(shapes) > 1
@@ -132,34 +134,34 @@ def test_targets_that_want_more_room_get_it(networks: Networks, monkeypatch: pyt
 
 
 def test_shapes_are_few_and_large_enough() -> None:
-    assert Shape.of([[EOS]]) == Shape(1, 8, 16)
-    assert Shape.of([[EOS] * 9] * 3) == Shape(4, 16, 24)
+    assert Shape.from_sentences([[EOS]]) == Shape(1, 8, 16)
+    assert Shape.from_sentences([[EOS] * 9] * 3) == Shape(4, 16, 24)
     for count in range(1, 40):
         for length in range(1, 130):
-            shape = Shape.of([[EOS] * length] * count)
+            shape = Shape.from_sentences([[EOS] * length] * count)
             assert count <= shape.sentences < 2 * count
             assert length <= shape.source < length + 8
             assert shape.target >= shape.source
-    assert Shape(1, 512, 400).roomier().target == MAX_POSITIONS
+    assert Shape(1, 512, 400).with_longer_targets().target == MAX_POSITIONS
 
 
-def test_only_the_shapes_used_last_are_kept(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "KEPT", 2)
+def test_only_the_most_recently_used_shapes_are_kept(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "MAX_SHAPES", 2)
     engine = TorchEngine(networks, graphs=True)
     for length in (3, 11, 3, 19, 3):
         engine.best([[7] * length + [EOS]], DecodingOptions("prior"))
     assert engine._graphs is not None
-    assert [key[1].source for key in engine._graphs._kept] == [24, 8]
+    assert [key[1].source for key in engine._graphs._searches] == [24, 8]
 
 
-def test_threads_do_not_disturb_each_other(networks: Networks) -> None:
+def test_concurrent_threads_get_the_results_of_one(networks: Networks) -> None:
     engine, some = TorchEngine(networks, graphs=True), sentences(24)
     expected = [engine.best([one], DecodingOptions("score", 1))[0] for one in some]
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda one: engine.best([one], DecodingOptions("score", 1))[0], some)) == expected
 
 
-def test_inference_mode_leaves_no_trace(networks: Networks) -> None:
+def test_a_first_call_in_inference_mode_changes_no_later_result(networks: Networks) -> None:
     engine = TorchEngine(networks, graphs=True)
     for options in (DecodingOptions("score", 1), DecodingOptions("teacher", beam=2)):
         with torch.inference_mode():
@@ -176,12 +178,12 @@ def compare_compiled(
     before()
     engine.warmup(options, max_length=9, batches=counts[:2])
     assert engine._graphs is not None
-    assert [plan.method for plan in engine._graphs._compiled] == [options.method]
+    assert [key.method for key in engine._graphs._compiled] == [options.method]
     for count, found in zip(counts, expected, strict=True):
         same(engine.candidates(sentences(count), options), found)
 
 
-def test_compiling_changes_nothing() -> None:
+def test_compiled_equals_eager() -> None:
     """In another process: the checks of shapes that tests are imported with cannot be compiled."""
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
@@ -189,21 +191,21 @@ def test_compiling_changes_nothing() -> None:
     assert "not compiled" not in done.stderr
 
 
-def test_warming_up_makes_every_shape(networks: Networks) -> None:
+def test_warmup_makes_every_shape(networks: Networks) -> None:
     engine = TorchEngine(networks, graphs=True)
     engine.warmup(DecodingOptions("score", 1), max_length=20, batches=[1, 3], compiled=False)
     assert engine._graphs is not None
-    shapes = {key[1] for key in engine._graphs._kept}
+    shapes = {key[1] for key in engine._graphs._searches}
     assert {(shape.sentences, shape.source) for shape in shapes} == {(n, s) for n in (1, 4) for s in (8, 16, 24)}
     TorchEngine(networks, graphs=False).warmup(DecodingOptions("score", 1), max_length=20)  # nothing to do
 
 
-def test_no_more_is_warmed_up_than_is_kept(networks: Networks) -> None:
+def test_warming_up_more_shapes_than_are_kept_is_an_error(networks: Networks) -> None:
     with pytest.raises(UserError, match="72 shapes: only 64 are kept"):
         TorchEngine(networks, graphs=True).warmup(DecodingOptions("score", 1), max_length=64, batches=range(1, 10))
 
 
-def test_what_cannot_be_compiled_is_searched_as_it_is(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_fails_to_compile_runs_uncompiled(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     def unable(*_: object, **__: object) -> object:
         raise RuntimeError("no compiler\nand more of this")
 
@@ -217,27 +219,27 @@ def test_what_cannot_be_compiled_is_searched_as_it_is(networks: Networks, monkey
     )
 
 
-def test_what_is_large_is_not_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_search_is_not_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "BATCH_TOKENS", 40)
     monkeypatch.setattr(engine_module, "TEACHER_TOKENS", 20)
     engine = TorchEngine(networks, graphs=True)
     for options, most in ((DecodingOptions("score", 1), 40), (DecodingOptions("teacher"), 20)):
         engine.best([[7] * most + [EOS]], options)
         assert engine._graphs is not None
-        assert not engine._graphs._kept
+        assert not engine._graphs._searches
         engine.best([[7] * (most - 1) + [EOS]], options)
-        assert engine._graphs._kept.popitem()[0][0].method == options.method
+        assert engine._graphs._searches.popitem()[0][0].method == options.method
 
 
-def test_a_whole_batch_is_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_batch_is_recorded(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = TorchEngine(networks, graphs=True)
     monkeypatch.setattr(type(engine), "batch_tokens", engine_module.BATCH_TOKENS)  # a GPU's
     engine.best([[7] * 15 + [EOS]] * 257, DecodingOptions("prior", 0))
     assert engine._graphs is not None
-    assert {shape.sentences for _, shape in engine._graphs._kept} == {256, 1}
+    assert {shape.sentences for _, shape in engine._graphs._searches} == {256, 1}
 
 
-def test_what_is_scored_in_several_goes_is_not_compiled(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_with_chunked_logits_is_not_compiled(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler would begin anew for each number of them."""
     widths: list[int] = []
 
@@ -259,14 +261,14 @@ def test_what_is_scored_in_several_goes_is_not_compiled(networks: Networks, monk
     assert max(widths) <= 64
 
 
-def test_a_translator_warms_up_for_its_own_lengths(networks: Networks) -> None:
+def test_a_translator_warms_up_for_its_maximum_length(networks: Networks) -> None:
     tokenizer = train_tokenizer(["ein Satz", "a sentence"] * 20, TokenizerConfig(vocab_size=400))
     latent = LatentModel(LatentConfig(**SIZE, encoder_layers=1, latent_dim=3), tokenizer.size).eval()
     rules = (TextRules(), TextRules())
     translator = Translator.from_networks(tokenizer, rules, latent=latent, max_length=12, graphs=True)
     translator.warmup(compiled=False, method="delta", steps=1)
     assert translator.backend._graphs is not None
-    assert {(options.method, shape.source) for options, shape in translator.backend._graphs._kept} == {
+    assert {(options.method, shape.source) for options, shape in translator.backend._graphs._searches} == {
         ("delta", 8),
         ("delta", 16),
     }

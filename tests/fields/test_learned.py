@@ -82,7 +82,7 @@ def test_energy_of_a_row_is_the_sum_of_its_sentences() -> None:
     close([net.energy(*given(net, packed(), z))], [torch.stack(rows)])
 
 
-def test_energy_field_is_downhill_by_finite_differences() -> None:
+def test_energy_field_is_minus_the_gradient_by_finite_differences() -> None:
     net = field("energy")
     assert isinstance(net, EnergyNetwork)
     z, layout, memory = given(net, packed(), latents(3))
@@ -94,7 +94,7 @@ def test_energy_field_is_downhill_by_finite_differences() -> None:
         torch.testing.assert_close(found.view(-1)[index], -rise / (2 * step), rtol=1e-4, atol=1e-7)
 
 
-def test_energy_field_works_where_gradients_are_off_and_leaves_none_behind() -> None:
+def test_energy_field_works_without_gradients_and_keeps_no_graph() -> None:
     net = field("energy")
     inputs = given(net, packed(), latents(3))
     with torch.no_grad():
@@ -134,7 +134,7 @@ def test_positions_can_be_switched_off(kind: str) -> None:
         assert torch.allclose(found[3, 0], found[3, 1]) is not positions
 
 
-def test_score_starts_as_the_field_that_moves_nothing_but_can_learn() -> None:
+def test_score_starts_at_zero_and_has_gradients() -> None:
     net = field_network(FieldConfig(**SIZE, kind="score"), LATENT).double()
     z, layout, memory = given(net, packed(), latents(3))
     found = net(z, layout, memory)

@@ -95,7 +95,7 @@ def test_delta_field_of_step_size_1_is_delta_inference(model: LatentModel) -> No
 
 
 @pytest.mark.parametrize("kind", ["score", "energy"])
-def test_a_learned_field_is_its_network(model: LatentModel, kind: str) -> None:
+def test_a_bound_field_equals_its_network(model: LatentModel, kind: str) -> None:
     source, layout = model.encode(Tokens.padded(SOURCES)), Layout.from_lengths(torch.tensor(LENGTHS), 5)
     z = rows(latents(), 5)
     same = net(kind)
@@ -114,7 +114,7 @@ def test_batched_equals_one_by_one_and_extra_padding_changes_nothing(
         close(refined(kind, model, numbers, 4, extra, ratio), [alone[n] for n in numbers])
 
 
-def test_a_packed_row_is_refined_like_its_sentences(model: LatentModel) -> None:
+def test_packed_sentences_are_refined_independently(model: LatentModel) -> None:
     source = Tokens(
         torch.tensor([SOURCES[0] + SOURCES[1]]),
         Layout(torch.tensor([[1, 1, 1, 1, 2, 2]]), torch.tensor([[0, 1, 2, 3, 0, 1]])),
@@ -142,7 +142,7 @@ def test_candidates_share_their_source(model: LatentModel, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_mode_of_autograd_changes_or_leaks_anything(model: LatentModel, kind: str) -> None:
+def test_fields_are_equal_in_every_autograd_mode_and_keep_no_graph(model: LatentModel, kind: str) -> None:
     def run() -> Tensor:
         source = model.encode(Tokens.padded(SOURCES))
         layout = Layout.from_lengths(torch.tensor(LENGTHS), 5)
@@ -180,7 +180,7 @@ def test_a_converging_field_reaches_the_closed_form() -> None:
     assert torch.equal(refine(z, lambda at: minimum - at, 0), z)
 
 
-def test_converged_sentences_stand_still_while_others_move() -> None:
+def test_converged_sentences_stay_unchanged_while_others_move() -> None:
     # Sentence i shrinks by its rate a step; the first two share a row. The last one never converges.
     segment = torch.tensor([[1, 1, 2, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
     layout = Layout(segment, torch.zeros_like(segment))
@@ -210,7 +210,7 @@ def test_refinement_ends_when_every_sentence_has_converged() -> None:
     assert steps == [1]
 
 
-def test_latents_stay_in_fp32_whatever_the_model_is(model: LatentModel) -> None:
+def test_latents_are_fp32_for_any_model_precision(model: LatentModel) -> None:
     low = model.bfloat16()
     layout = Layout.from_lengths(torch.tensor(LENGTHS), 5)
     field = DELTA.bind(Context(low, low.encode(Tokens.padded(SOURCES)), layout))

@@ -67,7 +67,7 @@ def greedy(teacher: Teacher, source: Sequence[int], limit: int) -> list[int]:
 
 def plain_beam(teacher: Teacher, source: Sequence[int], config: BeamConfig) -> Hypothesis:
     """The same search written with lists, one sentence and one hypothesis at a time, without a cache."""
-    limit = config.longest(len(source))
+    limit = config.max_target_length(len(source))
     live: list[tuple[float, list[int]]] = [(0.0, [])]
     finished: list[Hypothesis] = []
     for length in range(1, limit + 1):
@@ -109,14 +109,14 @@ CONFIGS = [
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_batched_and_cached_equals_the_plain_search(teacher: Teacher, config: BeamConfig) -> None:
+def test_batched_and_cached_equals_a_plain_search(teacher: Teacher, config: BeamConfig) -> None:
     found = beam_search(teacher, Tokens.padded(SOURCES), config)
     same(found, [plain_beam(teacher, source, config) for source in SOURCES])
     assert all((h.ids[-1] == EOS) == h.finished and EOS not in h.ids[:-1] for h in found)
-    assert all(len(h.ids) <= config.longest(len(source)) for h, source in zip(found, SOURCES, strict=True))
+    assert all(len(h.ids) <= config.max_target_length(len(source)) for h, source in zip(found, SOURCES, strict=True))
 
 
-def test_the_searches_are_worth_comparing(teacher: Teacher) -> None:
+def test_the_compared_configs_give_different_results(teacher: Teacher) -> None:
     found = {config: beam_search(teacher, Tokens.padded(SOURCES), config) for config in CONFIGS}
     assert len({tuple(h.ids for h in some) for some in found.values()}) == len(CONFIGS)
     assert {h.finished for some in found.values() for h in some} == {True, False}
@@ -124,10 +124,10 @@ def test_the_searches_are_worth_comparing(teacher: Teacher) -> None:
     assert any(a.score > b.score for a, b in zip(found[CONFIGS[0]], found[CONFIGS[1]], strict=True))
 
 
-def test_one_hypothesis_is_greedy_decoding(teacher: Teacher) -> None:
+def test_beam_1_is_greedy_decoding(teacher: Teacher) -> None:
     config = BeamConfig(beam=1)
     found = beam_search(teacher, Tokens.padded(SOURCES), config)
-    expected = [greedy(teacher, source, config.longest(len(source))) for source in SOURCES]
+    expected = [greedy(teacher, source, config.max_target_length(len(source))) for source in SOURCES]
     assert [list(h.ids) for h in found] == expected
 
 
@@ -139,7 +139,7 @@ def test_batched_equals_one_by_one_and_extra_padding_changes_nothing(teacher: Te
     same(found[::-1], beam_search(teacher, Tokens.padded(SOURCES[::-1]), config))
 
 
-def test_scores_are_the_teachers(teacher: Teacher) -> None:
+def test_scores_are_the_teachers_log_probabilities(teacher: Teacher) -> None:
     for config in CONFIGS:
         found = beam_search(teacher, Tokens.padded(SOURCES), config)
         memory = teacher.decoder_stack.project_kv(teacher.encode(Tokens.padded(SOURCES)))
@@ -167,19 +167,19 @@ def test_a_wide_beam_is_exhaustive_search(penalty: float) -> None:
         assert hypothesis.finished
 
 
-def test_taking_done_sentences_out_changes_nothing(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_done_sentences_changes_no_result(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
     step = Teacher.step
     monkeypatch.setattr(Teacher, "step", lambda self, ids, *rest: rows.append(len(ids)) or step(self, ids, *rest))
 
     def search(every: int, share: float) -> list[Hypothesis]:
         rows.clear()
-        monkeypatch.setattr(beam, "_ASK_EVERY", every)
+        monkeypatch.setattr(beam, "_CHECK_EVERY", every)
         monkeypatch.setattr(beam, "_COMPACT_BELOW", share)
         return beam_search(teacher, Tokens.padded(SOURCES), BeamConfig())
 
     never = search(10_000, 1.0)
-    steps = BeamConfig().longest(9)
+    steps = BeamConfig().max_target_length(9)
     assert rows == [12] * steps
     same(search(1, 0.0), never)
     assert rows == [12] * len(rows)
@@ -190,7 +190,7 @@ def test_taking_done_sentences_out_changes_nothing(teacher: Teacher, monkeypatch
     assert rows == sorted(rows, reverse=True)
 
 
-def test_the_search_ends_once_nothing_better_can_come(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_ends_when_no_live_hypothesis_can_win(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
     """A teacher that is sure of an empty target has one hypothesis after one step, not four."""
     sure = copy.deepcopy(teacher)
     with torch.no_grad():
@@ -198,7 +198,7 @@ def test_the_search_ends_once_nothing_better_can_come(teacher: Teacher, monkeypa
     steps: list[int] = []
     step = Teacher.step
     monkeypatch.setattr(Teacher, "step", lambda self, *rest: steps.append(1) or step(self, *rest))
-    monkeypatch.setattr(beam, "_ASK_EVERY", 1)
+    monkeypatch.setattr(beam, "_CHECK_EVERY", 1)
     found = beam_search(sure, Tokens.padded(SOURCES), BeamConfig())
     assert {h.ids for h in found} == {(EOS,)}
     assert len(steps) == 1
@@ -213,7 +213,7 @@ def test_a_teacher_in_bf16_is_scored_in_fp32(teacher: Teacher) -> None:
     assert any(float(torch.tensor(h.log_prob).bfloat16()) != h.log_prob for h in found)
 
 
-def test_reading_the_cache_as_it_grows_changes_nothing(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attending_to_a_part_of_the_cache_changes_no_result(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = beam_search(teacher, Tokens.padded(SOURCES), BeamConfig())
     for growth in (1, 3, 1000):
         monkeypatch.setattr(beam, "_CACHE_GROWTH", growth)
@@ -224,10 +224,10 @@ def test_an_empty_batch_and_an_empty_source(teacher: Teacher) -> None:
     assert beam_search(teacher, Tokens.padded([], width=3), BeamConfig()) == []
     both = beam_search(teacher, Tokens.padded([[], SOURCES[0]]), BeamConfig())
     same(both[1:], beam_search(teacher, Tokens.padded(SOURCES[:1]), BeamConfig()))
-    assert 0 < len(both[0].ids) <= BeamConfig().longest(0)
+    assert 0 < len(both[0].ids) <= BeamConfig().max_target_length(0)
 
 
-def test_specials_are_never_written(teacher: Teacher) -> None:
+def test_special_tokens_are_never_written(teacher: Teacher) -> None:
     """Even where the teacher would like nothing better than padding."""
     biased = copy.deepcopy(teacher)
     with torch.no_grad():
@@ -236,8 +236,8 @@ def test_specials_are_never_written(teacher: Teacher) -> None:
         assert all({PAD, BOS}.isdisjoint(h.ids) for h in beam_search(biased, Tokens.padded(SOURCES), config))
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_beam_configs_are_refused() -> None:
     for wrong in ({"beam": 0}, {"length_penalty": -1.0}, {"max_extra": 0}, {"max_length": 10_000}):
         with pytest.raises(UserError, match=next(iter(wrong))):
             from_dict(wrong, BeamConfig, "here")
-    assert dataclasses.replace(BeamConfig(), max_length=20).longest(64) == 20
+    assert dataclasses.replace(BeamConfig(), max_length=20).max_target_length(64) == 20

@@ -126,7 +126,7 @@ def test_the_estimate_is_the_integral(dim: int, source: list[int], target: list[
     assert found.effective[0] < 0.8 * len(noise)
 
 
-def test_random_samples_miss_the_integral_by_their_error(small: LatentModel) -> None:
+def test_random_samples_estimate_the_integral_within_their_error(small: LatentModel) -> None:
     source, target, samples = SOURCES[0], [7], 4000
     log_prob, bound = integrals(small, source, target, 2001)
     noise = standard_noise(samples, 1, 1, seed=3)
@@ -148,7 +148,7 @@ def test_linear_gaussian_closed_form(wrong: float) -> None:
     z = proposal.sample(even_noise(4000)[:, 0].T.expand(2, -1))
     prior, decoder = torch.distributions.Normal(0.0, 1.0), torch.distributions.Normal(scale * z, spread)
     weights = decoder.log_prob(y) + prior.log_prob(z) - proposal.log_prob(z)
-    found = Marginal.of_log_weights(weights)
+    found = Marginal.from_log_weights(weights)
     exact = Gaussian(torch.zeros(2).double(), variance[:, 0].sqrt()).log_prob(y[:, 0])
     close(found.log_prob, exact, 1e-3 if wrong else 1e-12)
     if wrong:
@@ -162,7 +162,7 @@ def test_linear_gaussian_closed_form(wrong: float) -> None:
 
 def test_weights_of_long_sentences_neither_vanish_nor_overflow() -> None:
     weights = torch.tensor([[1.0, 0.5, -1.0, 0.0]])
-    found = [Marginal.of_log_weights(weights + shift) for shift in (0.0, -4096.0, 4096.0)]
+    found = [Marginal.from_log_weights(weights + shift) for shift in (0.0, -4096.0, 4096.0)]
     w = weights.exp()
     close(found[0].log_prob, w.mean(1).log(), 1e-6)
     close(found[0].effective, w.sum(1).square() / w.square().sum(1), 1e-6)
@@ -170,7 +170,7 @@ def test_weights_of_long_sentences_neither_vanish_nor_overflow() -> None:
         close(moved.log_prob, found[0].log_prob + shift, 1e-6)
         close(moved.elbo, found[0].elbo + shift, 1e-6)
         close(moved.effective, found[0].effective, 1e-6)
-    one = Marginal.of_log_weights(torch.tensor([[0.0, -500.0, -1000.0]]))
+    one = Marginal.from_log_weights(torch.tensor([[0.0, -500.0, -1000.0]]))
     assert one.effective == 1.0
 
 
@@ -209,7 +209,7 @@ def test_with_prior_and_posterior_the_same_it_is_plain_monte_carlo(model: Latent
     assert (found.effective < 6.9).all()
 
 
-def test_what_a_deaf_decoder_loses_is_the_kl(small: LatentModel) -> None:
+def test_with_a_decoder_that_ignores_z_the_elbo_gap_is_the_kl(small: LatentModel) -> None:
     """Then p(y|z,x) = p(y|x), the marginal knows nothing of q, and the ELBO lies under it by the KL."""
     blind(small)
     source, target = SOURCES[0], [7]
@@ -234,7 +234,7 @@ def test_the_bound_at_the_mean_is_reconstruction_less_kl(model: LatentModel) -> 
         close(found[row], decoded(model, source, target, posterior.mean)[0] - kl)
 
 
-def test_bounds_are_bounds(model: LatentModel) -> None:
+def test_the_elbo_is_below_the_marginal(model: LatentModel) -> None:
     given = encode(model, range(4))
     for samples in (1, 2, 10, 100):
         found = marginal(model, *given, standard_noise(samples, 5, 3, seed=1))
@@ -259,7 +259,7 @@ def test_batched_equals_one_by_one_and_extra_padding_changes_nothing(model: Late
         close(both(numbers, extra), alone[:, list(numbers)])
 
 
-def test_empty_places_count_for_nothing(model: LatentModel) -> None:
+def test_padding_does_not_count(model: LatentModel) -> None:
     source, target = encode(model, range(4), extra=2)
     noise = standard_noise(6, 7, 3, seed=2)
     expected, bound = stack([marginal(model, source, target, noise)]), elbo(model, source, target)
@@ -269,7 +269,7 @@ def test_empty_places_count_for_nothing(model: LatentModel) -> None:
     close(elbo(model, source, other), bound)
 
 
-def test_an_empty_row_is_certain(model: LatentModel) -> None:
+def test_an_empty_row_has_log_probability_zero(model: LatentModel) -> None:
     source, target = encode(model, range(2))
     nothing = Tokens(target.ids, Layout(target.layout.segment * torch.tensor([[1], [0]]), target.layout.position))
     found = stack([marginal(model, source, nothing, standard_noise(6, 5, 3, seed=2))])
@@ -277,7 +277,7 @@ def test_an_empty_row_is_certain(model: LatentModel) -> None:
     assert elbo(model, source, nothing)[1] == 0
 
 
-def test_the_order_of_samples_and_wider_noise_change_nothing(model: LatentModel) -> None:
+def test_sample_order_and_wider_noise_change_no_estimate(model: LatentModel) -> None:
     given = encode(model, range(4))
     noise = standard_noise(6, 5, 3, seed=2)
     expected = stack([marginal(model, *given, noise)])
@@ -286,7 +286,7 @@ def test_the_order_of_samples_and_wider_noise_change_nothing(model: LatentModel)
     assert (stack([marginal(model, *given, standard_noise(6, 5, 3, seed=3))]) - expected).abs().min() > 1e-6
 
 
-def test_chunks_bound_the_work_and_change_nothing(model: LatentModel) -> None:
+def test_chunks_limit_the_batch_and_change_no_estimate(model: LatentModel) -> None:
     source, target = encode(model, range(4))
     noise = standard_noise(6, 5, 3, seed=2)
     expected = stack([marginal(model, source, target, noise)])
@@ -315,8 +315,8 @@ def test_candidates_share_their_source(model: LatentModel) -> None:
         elbo(model, model.encode(Tokens.padded(SOURCES[:3])), candidates)
 
 
-def test_narrow_noise_is_an_error(model: LatentModel) -> None:
-    with pytest.raises(ValueError, match="noise for 4 places, but targets have 5"):
+def test_noise_narrower_than_the_targets_is_an_error(model: LatentModel) -> None:
+    with pytest.raises(ValueError, match="noise for 4 positions, but targets have 5"):
         marginal(model, *encode(model, range(4)), standard_noise(2, 4, 3, seed=0))
 
 

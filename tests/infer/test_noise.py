@@ -7,7 +7,7 @@ from latentmt.infer.noise import standard_noise
 from latentmt.nn.positions import MAX_POSITIONS
 
 
-def test_fewer_samples_and_places_are_the_beginning_of_more() -> None:
+def test_fewer_samples_and_positions_are_a_prefix_of_more() -> None:
     most = standard_noise(40, MAX_POSITIONS, 3, seed=5)
     assert most.shape == (40, MAX_POSITIONS, 3)
     for samples, width in ((40, 7), (1, MAX_POSITIONS), (9, 1), (17, 64), (0, 4)):
@@ -19,7 +19,7 @@ def test_seeds_and_samples_differ() -> None:
     assert len(torch.cat((one, other)).flatten(1).unique(dim=0)) == 60
 
 
-def test_it_is_standard_normal() -> None:
+def test_noise_is_standard_normal() -> None:
     noise = standard_noise(500, MAX_POSITIONS, 8, seed=0)
     count = noise.numel()
     assert noise.mean().abs() < 4 * count**-0.5
@@ -32,7 +32,7 @@ def test_it_is_standard_normal() -> None:
         assert product.mean().abs() < 4 * product.numel() ** -0.5
 
 
-def test_nobody_can_change_what_the_next_one_gets() -> None:
+def test_changing_the_noise_does_not_change_the_cached_one() -> None:
     first = standard_noise(3, 5, 2, seed=9)
     expected = first.clone()
     first.zero_()
@@ -43,12 +43,12 @@ def test_nobody_can_change_what_the_next_one_gets() -> None:
     assert not again.is_inference()
 
 
-def test_the_generator_of_torch_is_left_alone() -> None:
+def test_the_global_generator_is_not_used() -> None:
     state = torch.get_rng_state()
     standard_noise(2, 2, 2, seed=11)
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_more_places_than_there_are_is_an_error() -> None:
-    with pytest.raises(ValueError, match="513 places"):
+def test_more_positions_than_the_maximum_is_an_error() -> None:
+    with pytest.raises(ValueError, match="513 positions"):
         standard_noise(1, MAX_POSITIONS + 1, 8, seed=0)

@@ -1,4 +1,4 @@
-"""What is read off what was decoded, against the same in plain Python."""
+"""Postprocessing of decoded targets, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plainly(ids: list[int], remove: RemoveRepeats, table: PieceTable, source: li
     if remove == "words":
         words, said_twice = (
             words_of(ids, table),
-            {id_ for word in twice(words_of(source, table), table) for id_ in word},
+            {id_ for word in source_repeats(words_of(source, table), table) for id_ in word},
         )
         kept = [
             word
@@ -46,13 +46,13 @@ def plainly(ids: list[int], remove: RemoveRepeats, table: PieceTable, source: li
 def words_of(ids: list[int], table: PieceTable) -> list[list[int]]:
     words: list[list[int]] = []
     for id_ in ids:
-        if not words or table.opens[id_] or table.closes[words[-1][-1]]:
+        if not words or table.starts_word[id_] or table.ends_word[words[-1][-1]]:
             words.append([])
         words[-1].append(id_)
     return words
 
 
-def twice(words: list[list[int]], table: PieceTable) -> list[list[int]]:
+def source_repeats(words: list[list[int]], table: PieceTable) -> list[list[int]]:
     return [a for a, b in itertools.pairwise(words) if a == b and not any(table.repeatable[id_] for id_ in a)]
 
 
@@ -61,13 +61,13 @@ def rows_of(tokens: Tokens) -> list[list[int]]:
     return [ids[real].tolist() for ids, real in zip(tokens.ids, tokens.layout.real, strict=True)]
 
 
-def table(*repeating: int, opens: Sequence[int] = (), closes: Sequence[int] = ()) -> PieceTable:
-    chosen = (repeating, {*SPECIAL, *opens}, {*SPECIAL, *closes}, SPECIAL)
+def table(*repeating: int, starts_word: Sequence[int] = (), ends_word: Sequence[int] = ()) -> PieceTable:
+    chosen = (repeating, {*SPECIAL, *starts_word}, {*SPECIAL, *ends_word}, SPECIAL)
     return PieceTable(*(torch.tensor([id_ in some for id_ in range(VOCABULARY)]) for some in chosen))
 
 
 some_pieces = st.lists(st.integers(4, VOCABULARY - 1))
-tables = st.builds(lambda a, b, c: table(*a, opens=b, closes=c), some_pieces, some_pieces, some_pieces)
+tables = st.builds(lambda a, b, c: table(*a, starts_word=b, ends_word=c), some_pieces, some_pieces, some_pieces)
 
 
 @st.composite
@@ -83,7 +83,7 @@ def batches(draw: st.DrawFn) -> Tokens:
 
 
 @given(batches(), st.sampled_from(REMOVE_REPEATS), tables, st.data())
-def test_it_is_what_plain_python_makes_of_each_row(
+def test_readable_equals_a_plain_python_version(
     tokens: Tokens, remove: RemoveRepeats, pieces: PieceTable, data: st.DataObject
 ) -> None:
     each = data.draw(st.sampled_from([n for n in (1, 2, 3) if len(tokens.ids) % n == 0]))  # candidates
@@ -102,8 +102,8 @@ def test_it_is_what_plain_python_makes_of_each_row(
 
 
 @pytest.mark.parametrize("remove", REMOVE_REPEATS)
-def test_reading_twice_changes_nothing_and_what_is_given_stays(remove: RemoveRepeats) -> None:
-    tokens, pieces = Tokens.padded([[4, 4, 5, 5, 4, 4, 4, EOS], [6], [EOS, EOS]]), table(opens=(4, 6))
+def test_readable_is_idempotent_and_does_not_change_its_input(remove: RemoveRepeats) -> None:
+    tokens, pieces = Tokens.padded([[4, 4, 5, 5, 4, 4, 4, EOS], [6], [EOS, EOS]]), table(starts_word=(4, 6))
     before = tokens.ids.clone()
     once = readable(tokens, remove, pieces)
     assert torch.equal(tokens.ids, before)
@@ -112,33 +112,33 @@ def test_reading_twice_changes_nothing_and_what_is_given_stays(remove: RemoveRep
     assert rows_of(once) == [[*expected[remove], EOS], [6, EOS], [EOS]]
 
 
-def test_special_pieces_go_all_the_same() -> None:
+def test_special_pieces_are_always_removed() -> None:
     tokens = Tokens.padded([[4, 4, UNK, 4, BOS, 5, PAD, 5, EOS]])
     assert rows_of(readable(tokens, "none", table())) == [[4, 4, 4, 5, 5, EOS]]
 
 
 @pytest.mark.parametrize("remove", ["words", "pieces"])
-def test_a_special_piece_does_not_part_a_repetition(remove: RemoveRepeats) -> None:
+def test_repetitions_are_found_across_special_pieces(remove: RemoveRepeats) -> None:
     tokens = Tokens.padded([[4, EOS, 4, UNK, UNK, 4, 5]])
-    assert rows_of(readable(tokens, remove, table(opens=(4, 5)))) == [[4, 5, EOS]]
-    assert rows_of(readable(tokens, remove, table(4, opens=(4, 5)))) == [[4, 4, 4, 5, EOS]]
+    assert rows_of(readable(tokens, remove, table(starts_word=(4, 5)))) == [[4, 5, EOS]]
+    assert rows_of(readable(tokens, remove, table(4, starts_word=(4, 5)))) == [[4, 4, 4, 5, EOS]]
 
 
 @pytest.mark.parametrize("remove", ["words", "pieces"])
-def test_rows_without_an_end_are_full_to_the_last_column(remove: RemoveRepeats) -> None:
-    found = readable(Tokens.padded([[4, 5, 6], [5, 5, 5], [7]]), remove, table(opens=(4, 5, 6)))
+def test_rows_without_eos_fill_the_width(remove: RemoveRepeats) -> None:
+    found = readable(Tokens.padded([[4, 5, 6], [5, 5, 5], [7]]), remove, table(starts_word=(4, 5, 6)))
     assert found.ids.tolist() == [[4, 5, 6, EOS], [5, EOS, PAD, PAD], [7, EOS, PAD, PAD]]
     assert found.layout.real.sum(1).tolist() == [4, 2, 2]
 
 
 @pytest.mark.parametrize("remove", REMOVE_REPEATS)
-def test_an_empty_row_is_read_as_nothing(remove: RemoveRepeats) -> None:
+def test_an_empty_row_stays_empty(remove: RemoveRepeats) -> None:
     tokens = Tokens(torch.tensor([[4, 5], [PAD, PAD]]), Layout.from_lengths(torch.tensor([0, 0]), 2))
     assert readable(tokens, remove, table()).ids.tolist() == [[EOS, PAD, PAD]] * 2
     assert readable(Tokens.padded([[PAD, UNK, BOS, EOS]]), remove, table()).ids.tolist() == [[EOS, *[PAD] * 4]]
 
 
-def test_a_row_is_blank_without_anything_but_spaces() -> None:
+def test_a_row_of_spaces_is_blank() -> None:
     spaces = replace(table(), blank=torch.tensor([id_ in (*SPECIAL, 7) for id_ in range(VOCABULARY)]))
     read = readable(Tokens.padded([[7, 7, EOS], [7, 4, EOS], [EOS], [5]]), "none", spaces)
     assert spaces.is_blank(read).tolist() == [True, False, True, False]
@@ -165,23 +165,23 @@ NAMES = [
 ]
 
 
-def test_the_table_is_read_off_the_pieces(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_piece_table_follows_from_the_pieces(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tokenizer, "pieces", lambda *_: NAMES)
-    found = PieceTable.of(tokenizer)
+    found = PieceTable.from_tokenizer(tokenizer)
 
     def named(which: torch.Tensor) -> list[str]:
         return [name for name, is_ in zip(NAMES, which.tolist(), strict=True) if is_]
 
     special = NAMES[:4]
     assert named(found.repeatable) == ["<0x0A>", "7", "▁7", "77"]
-    assert named(found.opens) == [*special, "▁7", "▁", "▁a", ",", "▁(", "-a"]
-    assert named(found.closes) == [*special, ",", "▁(", "a-"]
+    assert named(found.starts_word) == [*special, "▁7", "▁", "▁a", ",", "▁(", "-a"]
+    assert named(found.ends_word) == [*special, ",", "▁(", "a-"]
     assert named(found.blank) == [*special, "▁"]
 
 
 def test_digits_and_bytes_may_repeat_and_letters_may_not(tokenizer: Tokenizer) -> None:
     pieces = tokenizer.pieces(range(tokenizer.size))
-    repeatable = PieceTable.of(tokenizer).repeatable
+    repeatable = PieceTable.from_tokenizer(tokenizer).repeatable
     assert repeatable.shape == (tokenizer.size,)
     expected = {*"0123456789", *(f"▁{digit}" for digit in range(10)), *(f"<0x{byte:02X}>" for byte in range(256))}
     assert {piece for piece, may in zip(pieces, repeatable.tolist(), strict=True) if may} == expected & set(pieces)
@@ -191,7 +191,7 @@ def test_digits_and_bytes_may_repeat_and_letters_may_not(tokenizer: Tokenizer) -
 def read_text(tokenizer: Tokenizer, text: str, remove: RemoveRepeats, source: str = "") -> str:
     """What is left of a text that was decoded like this."""
     target, given_ = (Tokens.padded(tokenizer.encode([one])) for one in (text, source))
-    (ids,) = rows_of(readable(target, remove, PieceTable.of(tokenizer), given_))
+    (ids,) = rows_of(readable(target, remove, PieceTable.from_tokenizer(tokenizer), given_))
     return tokenizer.decode([ids])[0]
 
 
@@ -203,10 +203,10 @@ def test_numbers_and_letters_spelt_in_bytes_survive(tokenizer: Tokenizer, text: 
     assert read_text(tokenizer, text, remove) == text
 
 
-def test_a_stuttered_piece_is_read_once_where_pieces_are_removed(tokenizer: Tokenizer) -> None:
+def test_a_repeated_piece_is_removed_with_remove_pieces(tokenizer: Tokenizer) -> None:
     (ids,) = tokenizer.encode(["kleiner"])
     stuttered = [id_ for id_ in ids for _ in range(3)]
-    (read,) = rows_of(readable(Tokens.padded([stuttered]), "pieces", PieceTable.of(tokenizer)))
+    (read,) = rows_of(readable(Tokens.padded([stuttered]), "pieces", PieceTable.from_tokenizer(tokenizer)))
     assert tokenizer.decode([read]) == ["kleiner"]
 
 
@@ -214,7 +214,7 @@ def test_a_stuttered_piece_is_read_once_where_pieces_are_removed(tokenizer: Toke
 def test_letters_inside_a_word_stay(tokenizer: Tokenizer, text: str) -> None:
     assert read_text(tokenizer, text, "words") == text
     spelt = [tokenizer.encode([letter])[0][-2] for letter in text.replace(" ", "")]  # letter by letter
-    read = rows_of(readable(Tokens.padded([spelt]), "words", PieceTable.of(tokenizer)))
+    read = rows_of(readable(Tokens.padded([spelt]), "words", PieceTable.from_tokenizer(tokenizer)))
     assert read == [[*spelt, EOS]]
 
 
@@ -233,18 +233,18 @@ def test_letters_inside_a_word_stay(tokenizer: Tokenizer, text: str) -> None:
         ("small smaller", "small smaller"),
     ],
 )
-def test_a_word_that_repeats_the_one_before_it_goes(tokenizer: Tokenizer, text: str, read: str) -> None:
+def test_a_word_that_repeats_the_one_before_it_is_removed(tokenizer: Tokenizer, text: str, read: str) -> None:
     assert read_text(tokenizer, text, "words") == read
     assert read_text(tokenizer, text, "none") == text
 
 
-def test_what_the_source_says_twice_stays(tokenizer: Tokenizer) -> None:
+def test_words_that_the_source_repeats_are_kept(tokenizer: Tokenizer) -> None:
     for text in ("Bora Bora is small", "a small, C++ sentence...", "so so"):
         assert read_text(tokenizer, text, "words", text) == text != read_text(tokenizer, text, "words")
     assert read_text(tokenizer, "Bora Bora is is small", "words", "Bora Bora ist klein") == "Bora Bora is small"
     assert read_text(tokenizer, "Bora Bora", "words", "Bora ist Bora") == "Bora"
 
 
-def test_repeats_are_counted_one_by_one() -> None:
+def test_repeats_are_counted() -> None:
     assert [count_repeats(ids) for ids in ([], [5], [5, 5], [5, 5, 5], [5, 6, 5], [5, 5, 6, 6])] == [0, 0, 1, 2, 0, 2]
     assert without_special([PAD, 4, UNK, 5, BOS, 5, EOS]) == [4, 5, 5]

@@ -1,4 +1,4 @@
-"""A search is plain decoding, written out by hand below, for every candidate; and the best one is kept."""
+"""Search equals plain decoding, written out below, of every candidate; the best one is kept."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_bias_adds_its_share_of_the_source(networks: Networks, bias: float) ->
 
 
 @torch.no_grad()
-def test_lengths_stay_between_a_piece_with_eos_and_the_last_place_and_differ(networks: Networks) -> None:
+def test_lengths_are_distinct_and_within_their_bounds(networks: Networks) -> None:
     model = copy.deepcopy(latent(networks))
     sources = Tokens.padded([[EOS], [5] * 29 + [EOS], [5] * 479 + [EOS], [5] * 499 + [EOS]])
     for difference, bias, expected in (
@@ -243,7 +243,7 @@ def test_every_candidate_is_plain_decoding_from_its_own_length_and_latent(networ
     assert (found.decoded.ids[~found.decoded.layout.real] == PAD).all()
 
 
-def test_the_first_latent_is_the_mean_and_the_others_are_samples_of_the_prior(networks: Networks) -> None:
+def test_the_first_latent_is_the_prior_mode_and_the_others_are_samples(networks: Networks) -> None:
     seen: dict[int, Tensor] = {}
     options = DecodingOptions("score", 2, lengths=2, samples=3, rerank="decoder")
     search(networks, Tokens.padded(SOURCES), options, NOISE, on_step=lambda step, z: seen.update({step: z}))
@@ -258,7 +258,7 @@ def test_the_first_latent_is_the_mean_and_the_others_are_samples_of_the_prior(ne
 
 
 @pytest.mark.parametrize("method", ["prior", "score"])
-def test_the_last_latent_shown_is_the_one_that_was_decoded(networks: Networks, method: str) -> None:
+def test_the_last_latent_of_on_step_is_the_decoded_one(networks: Networks, method: str) -> None:
     seen: list[Tensor] = []
     options = DecodingOptions(method, 2, samples=2, rerank="decoder")
     found = search(networks, Tokens.padded(SOURCES), options, NOISE, on_step=lambda _, z: seen.append(z))
@@ -291,7 +291,7 @@ def test_batched_equals_one_by_one_and_padding_changes_nothing(networks: Network
 
 
 @pytest.mark.parametrize("rerank", RERANKS[1:])
-def test_a_longer_winner_survives_whole(networks: Networks, rerank: str) -> None:
+def test_a_longer_winner_is_not_truncated(networks: Networks, rerank: str) -> None:
     """It is what a search would find in which its length is the likeliest."""
     options = DecodingOptions("score", 1, lengths=7, rerank=rerank)
     found = search(networks, Tokens.padded(SOURCES), options, NOISE)
@@ -315,7 +315,7 @@ def test_a_longer_winner_survives_whole(networks: Networks, rerank: str) -> None
     assert longer
 
 
-def test_what_does_not_fit_is_cut_and_flagged(networks: Networks) -> None:
+def test_lengths_beyond_the_width_are_truncated_and_flagged(networks: Networks) -> None:
     options = DecodingOptions("score", 1, lengths=3, samples=2, rerank="decoder")
     wanted = [lengths_by_hand(latent(networks), sentence, 3) for sentence in SOURCES]
     whole = rows(search(networks, Tokens.padded(SOURCES), options, NOISE).decoded)
@@ -329,7 +329,7 @@ def test_what_does_not_fit_is_cut_and_flagged(networks: Networks) -> None:
         assert [decoded[row] for row in fitting] == [whole[row] for row in fitting]
 
 
-def test_a_stop_that_never_comes_changes_nothing(networks: Networks) -> None:
+def test_adaptive_search_without_convergence_equals_a_plain_one(networks: Networks) -> None:
     for method in ("score", "energy"):
         seen: list[int] = []
         options = DecodingOptions(method, 3, lengths=2, samples=2, rerank="decoder")
@@ -343,7 +343,7 @@ def test_a_stop_that_never_comes_changes_nothing(networks: Networks) -> None:
         assert torch.equal(fixed.score, free.score)
 
 
-def test_a_sentence_stops_by_itself_and_the_others_go_on() -> None:
+def test_sentences_converge_independently() -> None:
     networks, options = made(5), DecodingOptions("energy", 10, adaptive=True, lengths=2, rerank="decoder")
     seen: list[Tensor] = []
     found = search(networks, Tokens.padded(SOURCES), options, NOISE, on_step=lambda _, z: seen.append(z))
@@ -356,13 +356,13 @@ def test_a_sentence_stops_by_itself_and_the_others_go_on() -> None:
     assert 2 < steps.min() < steps.max() == 10
 
 
-def test_a_search_ends_when_every_sentence_has_stopped() -> None:
+def test_an_adaptive_search_ends_when_every_sentence_has_converged() -> None:
     networks, options, seen = made(5), DecodingOptions("energy", 500, adaptive=True), []
     search(networks, Tokens.padded(SOURCES[1:2]), options, NOISE, on_step=lambda step, _: seen.append(step))
     assert 3 < seen[-1] < 100
 
 
-def test_what_is_read_is_what_was_decoded_put_in_order(networks: Networks) -> None:
+def test_the_readable_target_is_the_postprocessed_decoded_one(networks: Networks) -> None:
     source, seen = Tokens.padded(SOURCES), set()
     for remove in REMOVE_REPEATS:
         options = DecodingOptions("prior", samples=3, rerank="teacher", remove_repeats=remove)
@@ -421,7 +421,7 @@ SEARCH = {"method": "score", "steps": 1, "lengths": 2, "samples": 2}
 
 @torch.no_grad()
 @pytest.mark.parametrize("remove", REMOVE_REPEATS)
-def test_the_teacher_judges_what_is_read_over_its_length(networks: Networks, remove: RemoveRepeats) -> None:
+def test_the_teacher_reranks_by_log_probability_per_readable_token(networks: Networks, remove: RemoveRepeats) -> None:
     found, _ = scores(networks, DecodingOptions(**SEARCH, rerank="teacher", remove_repeats=remove))
     teacher = networks.teacher
     assert teacher is not None
@@ -433,7 +433,7 @@ def test_the_teacher_judges_what_is_read_over_its_length(networks: Networks, rem
     close(found.score.flatten(), torch.stack(expected))
 
 
-def test_the_decoder_judges_what_it_decoded_at_the_latent_it_was_decoded_from(networks: Networks) -> None:
+def test_the_decoder_reranks_by_log_probability_at_the_final_latent(networks: Networks) -> None:
     found, latents = scores(networks, DecodingOptions(**SEARCH, rerank="decoder"))
     expected = [
         decoder_by_hand(latent(networks), SOURCES[row // 4], ids, z) / len(ids)
@@ -442,7 +442,7 @@ def test_the_decoder_judges_what_it_decoded_at_the_latent_it_was_decoded_from(ne
     close(found.score.flatten(), torch.stack(expected))
 
 
-def test_the_elbo_is_taken_at_the_mean_of_the_posterior(networks: Networks) -> None:
+def test_the_elbo_is_taken_at_the_posterior_mean(networks: Networks) -> None:
     found, _ = scores(networks, DecodingOptions(**SEARCH, rerank="elbo"))
     expected = []
     for row, ids in enumerate(rows(found.decoded)):
@@ -452,7 +452,7 @@ def test_the_elbo_is_taken_at_the_mean_of_the_posterior(networks: Networks) -> N
     close(found.score.flatten(), torch.stack(expected))
 
 
-def test_the_marginal_is_the_mean_weight_of_samples_of_the_posterior(networks: Networks) -> None:
+def test_the_marginal_is_the_mean_importance_weight(networks: Networks) -> None:
     found, _ = scores(networks, DecodingOptions(**SEARCH, rerank="marginal"))
     expected = [
         marginal_by_hand(latent(networks), SOURCES[row // 4], ids, NOISE) / len(ids)
@@ -471,7 +471,7 @@ def test_the_highest_score_wins(networks: Networks, rerank: str) -> None:
 
 
 @pytest.mark.parametrize("rerank", RERANKS[1:])
-def test_what_says_nothing_is_kept_only_where_all_say_nothing(networks: Networks, rerank: str) -> None:
+def test_a_blank_candidate_is_kept_only_if_all_are_blank(networks: Networks, rerank: str) -> None:
     options = DecodingOptions(**SEARCH, rerank=rerank)
     found, _ = scores(networks, options)
     first = [rows(found.readable)[4 * number + best] for number, best in enumerate(found.best.tolist())]
@@ -491,7 +491,7 @@ def test_what_says_nothing_is_kept_only_where_all_say_nothing(networks: Networks
 
 
 @pytest.mark.parametrize("method", ["score", "teacher"])
-def test_batches_side_by_side_are_what_they_are_one_after_another(
+def test_parallel_batches_equal_sequential_ones(
     networks: Networks, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module, "CPU_BATCH_TOKENS", 8)
@@ -529,7 +529,7 @@ def candidates(
 
 
 @pytest.mark.parametrize("rerank", RERANKS[1:])
-def test_a_seed_names_the_same_candidates_for_any_batch(
+def test_a_seed_gives_the_same_candidates_in_any_batch(
     networks: Networks, rerank: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options, other = (DecodingOptions("score", 1, lengths=2, samples=4, rerank=rerank, seed=seed) for seed in (5, 6))
@@ -545,12 +545,12 @@ def test_a_seed_names_the_same_candidates_for_any_batch(
     assert all(a != b for a, b in zip(expected, different, strict=True))
 
 
-def test_more_samples_leave_those_that_were_there(networks: Networks) -> None:
+def test_more_samples_extend_fewer_samples(networks: Networks) -> None:
     few, many = (candidates(networks, DecodingOptions("score", 1, samples=n, rerank="decoder")) for n in (3, 7))
     assert [one[:3] for one in many] == few
 
 
-def test_a_marginal_takes_as_many_latents_however_many_are_tried(networks: Networks) -> None:
+def test_the_marginal_uses_the_same_number_of_samples_for_any_search(networks: Networks) -> None:
     for samples in (2, MARGINAL_SAMPLES + 4):
         options = DecodingOptions("prior", samples=samples, rerank="marginal")
         (result,) = TorchEngine(networks, graphs=False).candidates(SOURCES[:1], options)
@@ -564,7 +564,7 @@ def test_a_marginal_takes_as_many_latents_however_many_are_tried(networks: Netwo
             assert one.score == pytest.approx(expected, abs=1e-9)
 
 
-def test_the_engine_lists_what_the_search_found(networks: Networks) -> None:
+def test_the_engine_returns_the_candidates_of_the_search(networks: Networks) -> None:
     options = DecodingOptions(**SEARCH, rerank="teacher")
     found, engine = search(networks, Tokens.padded(SOURCES), options, NOISE), TorchEngine(networks, graphs=False)
     decoded, read = rows(found.decoded), rows(found.readable)

@@ -20,7 +20,7 @@ from batches import (
 from torch import Tensor
 
 from latentmt.data.tokens import Layout, Pairs
-from latentmt.models.latent import LatentModel
+from latentmt.models.latent import LatentModel, current_weight_name
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.nn.attention import EncoderOutput
 from latentmt.objectives import free_bits_kl, length_loss, smoothed_cross_entropy
@@ -77,7 +77,7 @@ def test_packed_gradients_equal_the_sum_over_single_pairs(model: LatentModel) ->
     assert all(torch.isfinite(g).all() and g.any() for g in expected.values())
 
 
-def test_length_reads_each_sentence_alone(model: LatentModel) -> None:
+def test_length_logits_depend_on_one_sentence_only(model: LatentModel) -> None:
     expected = [model.output.length_logits(model.encode(pair.source), 1)[0, 0] for pair in alone()]
     logits = model.output.length_logits(model.encode(packed().source), SENTENCES)
     assert logits.shape[1:] == (SENTENCES, 2 * LENGTH_LIMIT + 1)
@@ -85,7 +85,7 @@ def test_length_reads_each_sentence_alone(model: LatentModel) -> None:
     assert torch.isfinite(logits).all()
 
 
-def test_memory_made_once_serves_every_step(model: LatentModel) -> None:
+def test_projected_keys_and_values_can_be_reused(model: LatentModel) -> None:
     pairs = padded()
     layout, source = pairs.target.layout, model.encode(pairs.source)
     once = model.decoder_stack.project_kv(source)
@@ -95,7 +95,7 @@ def test_memory_made_once_serves_every_step(model: LatentModel) -> None:
         close([model.decode(z, layout, once)], [model.decode(z, layout, fresh)])
 
 
-def test_memory_rows_can_be_chosen(model: LatentModel) -> None:
+def test_memory_rows_can_be_selected(model: LatentModel) -> None:
     source = model.encode(padded().source)
     rows = torch.tensor([4, 0, 4])
     got = model.prior.project_kv(source).select(rows)
@@ -115,12 +115,12 @@ def test_candidates_share_the_memory_of_their_source(model: LatentModel) -> None
         model.decode(z[1:], Layout(three.segment[1:], three.position[1:]), memory)
 
 
-def test_only_the_decoder_is_reminded_of_its_input(model: LatentModel) -> None:
+def test_only_the_decoder_has_an_input_skip(model: LatentModel) -> None:
     stacks = (model.prior.stack, model.posterior_stack, model.decoder_stack)
     assert [stack.input_skip for stack in stacks] == [False, False, True]
 
 
-def test_decoder_knows_the_place_of_a_token(model: LatentModel) -> None:
+def test_decoder_depends_on_positions(model: LatentModel) -> None:
     pairs = padded()
     memory = model.decoder_stack.project_kv(model.encode(pairs.source))
     constant = torch.zeros(len(SOURCES), 6, LATENT.latent_dim, dtype=torch.float64)
@@ -149,3 +149,18 @@ def test_heads_stay_in_fp32_under_autocast_and_in_bf16_models(model: LatentModel
     assert model.output.length_logits(source, 1).dtype == torch.float32
     assert states.dtype == torch.bfloat16
     torch.testing.assert_close(low.mode, mixed.mode, rtol=0.1, atol=0.1)
+
+
+def test_weights_load_under_their_names_of_version_0_1(model: LatentModel) -> None:
+    prefixes = {"prior.stack.": "prior_stack.", "prior.head.": "prior_head.", "output.length_": "length_"}
+
+    def old_name(name: str) -> str:
+        return next((old + name.removeprefix(new) for new, old in prefixes.items() if name.startswith(new)), name)
+
+    weights = model.state_dict()
+    old = {old_name(name): weight for name, weight in weights.items()}
+    assert len(old.keys() - weights.keys()) > 10
+    other = LatentModel(LATENT, VOCABULARY).double()
+    other.load_state_dict(old)
+    assert all(torch.equal(weight, weights[name]) for name, weight in other.state_dict().items())
+    assert [current_weight_name(name) for name in old] == [current_weight_name(name) for name in weights] == [*weights]

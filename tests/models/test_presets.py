@@ -40,12 +40,12 @@ def test_overrides_win_and_resolving_writes_every_field() -> None:
         ({"dropout": 1.0}, "dropout"),
     ],
 )
-def test_what_does_not_fit_is_named(tree: dict[str, object], named: str) -> None:
+def test_inconsistent_sizes_are_named(tree: dict[str, object], named: str) -> None:
     with pytest.raises(UserError, match=named):
         from_dict(tree, TeacherConfig, "here")
 
 
-def test_a_field_has_no_encoder_of_its_own() -> None:
+def test_a_field_config_has_no_encoder() -> None:
     assert "encoder_layers" not in to_dict(resolved(FieldConfig(kind="score")))
     with pytest.raises(UserError, match="encoder_layers"):
         from_dict({"kind": "score", "encoder_layers": 2}, FieldConfig, "here")

@@ -64,7 +64,7 @@ def test_packed_gradients_equal_the_sum_over_single_pairs(teacher: Teacher) -> N
     assert all(torch.isfinite(g).all() for g in expected.values())
 
 
-def test_no_token_sees_later_ones(teacher: Teacher) -> None:
+def test_the_decoder_is_causal(teacher: Teacher) -> None:
     pairs = padded()
     changed = pairs.target.ids.clone()
     changed[3, 3] = 5 if changed[3, 3] != 5 else 6
@@ -109,7 +109,7 @@ def test_a_selected_cache_continues_the_chosen_rows(teacher: Teacher) -> None:
     close([teacher.step(inputs[order, 2:3], chosen, seen(len(order), 4, 2), memory.select(order), last)], [expected])
 
 
-def test_one_memory_serves_every_candidate(teacher: Teacher) -> None:
+def test_candidates_share_the_memory_of_their_source(teacher: Teacher) -> None:
     pairs = padded()
     memory = teacher.decoder_stack.project_kv(teacher.encode(pairs.source))
     create_graph = Tokens.padded([t for t in TARGETS for _ in range(2)])

@@ -1,4 +1,4 @@
-"""Which characters of a translation come from which, and what a page draws of a trace."""
+"""Alignment of characters, and the projection and field that a page draws of a trace."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def test_every_normalised_character_has_an_origin(text: str) -> None:
         found = origins(text, rules)
         assert len(found) == len(normalise(text, rules))
         assert found == sorted(found)
-        assert all(0 <= place < len(text) for place in found)
+        assert all(0 <= position < len(text) for position in found)
     plain = origins("Ein  Satz", TextRules())
     assert plain == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
 @given(text=texts)
 @settings(max_examples=settings().max_examples * 3, deadline=None)
-def test_pieces_lie_where_their_text_is(tokenizer: Tokenizer, text: str) -> None:
+def test_piece_spans_cover_their_text(tokenizer: Tokenizer, text: str) -> None:
     text = normalise(text, TextRules())
     ids = tokenizer.encode([text])[0]
     spans = tokenizer.spans(ids)
@@ -87,11 +87,11 @@ def test_pieces_lie_where_their_text_is(tokenizer: Tokenizer, text: str) -> None
     for (start, end), piece in zip(spans, tokenizer.pieces(ids), strict=True):
         if not {"\ue000", "▁"} & set(text) and not piece.startswith("<"):
             assert text[start:end] == piece.removeprefix("▁")
-    covered = {place for start, end in spans for place in range(start, end)}
-    assert {place for place, character in enumerate(text) if character != " "} <= covered
+    covered = {position for start, end in spans for position in range(start, end)}
+    assert {position for position, character in enumerate(text) if character != " "} <= covered
 
 
-def test_where_tokens_look_is_what_they_gather_by() -> None:
+def test_attention_weights_reproduce_the_attention_output() -> None:
     torch.manual_seed(1)
     attention, norm = CrossAttention(16, 2).double(), torch.nn.LayerNorm(16).double()
     x, keys_values = torch.randn(2, 3, 16).double(), torch.randn(2, 2, 2, 4, 8).double()
@@ -130,7 +130,7 @@ def test_an_alignment_is_the_same_in_any_batch(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize("method", ["score", "teacher"])
-def test_links_are_about_the_text_and_its_translation(translator: Translator, method: str) -> None:
+def test_links_cover_spans_of_the_text_and_its_translation(translator: Translator, method: str) -> None:
     text = "  Ein KLEINER  Satz. \u00ad Und ein\nzweiter, 字 ▁ hier! "
     options = translator.options(method=method)
     ((aligned), nothing) = translator.translations([text, " \n"], options, details=True)
@@ -149,7 +149,7 @@ def test_links_are_about_the_text_and_its_translation(translator: Translator, me
     assert translator.translations([], options, details=True) == []
 
 
-def test_alternatives_begin_with_what_is_kept(translator: Translator) -> None:
+def test_ranked_candidates_begin_with_the_kept_one(translator: Translator) -> None:
     options = translator.options(method="score", lengths=4, samples=2, rerank="decoder")
     both = "Ein Satz. Noch einer!"
     first, nothing = translator.translations([both, ""], options, alternatives=3)
@@ -166,7 +166,7 @@ def test_alternatives_begin_with_what_is_kept(translator: Translator) -> None:
     assert [single.text, *single.alternatives] == expected
 
 
-def test_a_projection_holds_what_moved(tokenizer: Tokenizer, translator: Translator) -> None:
+def test_the_projection_explains_the_movement(tokenizer: Tokenizer, translator: Translator) -> None:
     (trace,) = translator.trace("Ein kleiner Satz", steps=3)
     plane = Projection.from_trace(trace)
     np.testing.assert_allclose(plane.axes @ plane.axes.T, np.eye(2), atol=1e-12)
@@ -188,7 +188,7 @@ def test_a_projection_holds_what_moved(tokenizer: Tokenizer, translator: Transla
     assert Projection.from_trace(flat).axes.tolist() == [[1, 0], [0, 1]]
 
 
-def test_the_field_around_a_token_is_where_it_would_be_moved(translator: Translator) -> None:
+def test_the_field_around_a_token_is_its_next_move(translator: Translator) -> None:
     options = translator.options(steps=2)
     (trace,) = translator.traces("Ein kleiner Satz", options)
     end = torch.tensor(trace.steps[-1].z, dtype=torch.float64)

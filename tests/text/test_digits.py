@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from latentmt.text.digits import check_numbers, numbers_in, written
+from latentmt.text.digits import check_numbers, find_numbers, format_number
 from latentmt.text.rewriting import Rewritten
 
 DE_EN = ("de", "en")
@@ -23,10 +23,10 @@ DE_EN = ("de", "en")
     ],
 )
 def test_separators_follow_the_language(german: str, english: str) -> None:
-    assert written(german, DE_EN) == english
+    assert format_number(german, DE_EN) == english
     if german != english:
-        assert written(english, ("en", "de")) == german
-    assert written(german, ("de", "xx")) == german
+        assert format_number(english, ("en", "de")) == german
+    assert format_number(german, ("de", "xx")) == german
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,10 @@ def test_separators_follow_the_language(german: str, english: str) -> None:
         ("Zwölf Hunde", "12 dogs", "12 dogs"),
     ],
 )
-def test_numbers_are_put_right(source: str, target: str, repaired: str) -> None:
+def test_number_formats_are_corrected(source: str, target: str, repaired: str) -> None:
     checked = check_numbers(source, target, DE_EN)
     assert Rewritten(target, checked.repairs).text == repaired
-    assert checked.lost == []
+    assert checked.missing == []
 
 
 @pytest.mark.parametrize(
@@ -71,17 +71,17 @@ def test_numbers_are_put_right(source: str, target: str, repaired: str) -> None:
         ("Joh 3,16", "John 3:16"),
     ],
 )
-def test_what_is_said_otherwise_is_left_alone(source: str, target: str) -> None:
+def test_numbers_in_another_form_are_neither_missing_nor_changed(source: str, target: str) -> None:
     checked = check_numbers(source, target, DE_EN)
-    assert (checked.repairs, checked.lost) == ([], [])
+    assert (checked.repairs, checked.missing) == ([], [])
 
 
-def test_nothing_is_lost_in_a_language_whose_words_are_not_known() -> None:
-    assert check_numbers("3 cats at 8 p.m.", "drei Katzen um 20 Uhr", ("en", "de")).lost == []
+def test_no_number_is_missing_in_a_language_without_number_words() -> None:
+    assert check_numbers("3 cats at 8 p.m.", "drei Katzen um 20 Uhr", ("en", "de")).missing == []
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "lost"),
+    ("source", "target", "missing"),
     [
         ("Ich habe 3 Katzen.", "I have three cats.", []),
         ("Um 20 Uhr", "At 8 p.m.", []),
@@ -95,9 +95,9 @@ def test_nothing_is_lost_in_a_language_whose_words_are_not_known() -> None:
         ("Seite 12", "Page 34", ["12"]),  # nothing says that the one is made of the other
     ],
 )
-def test_what_is_lost_is_said(source: str, target: str, lost: list[str]) -> None:
-    assert [one.text for one in check_numbers(source, target, DE_EN).lost] == lost
+def test_missing_numbers_are_reported(source: str, target: str, missing: list[str]) -> None:
+    assert [one.text for one in check_numbers(source, target, DE_EN).missing] == missing
 
 
-def test_numbers_with_spaces_are_one() -> None:
-    assert [one.keys[0] for one in numbers_in("300 000 Euro, 12 345 und 3 40")] == ["300000", "12345", "3", "40"]
+def test_a_number_grouped_by_spaces_is_one_number() -> None:
+    assert [one.keys[0] for one in find_numbers("300 000 Euro, 12 345 und 3 40")] == ["300000", "12345", "3", "40"]

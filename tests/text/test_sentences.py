@@ -101,7 +101,7 @@ def texts(line: Line) -> list[str]:
 
 
 @pytest.mark.parametrize("marked", SENTENCES)
-def test_sentences_are_told_apart(marked: str) -> None:
+def test_sentence_boundaries(marked: str) -> None:
     assert texts(split_line(marked.replace("|", " "), always)) == marked.split("|")
 
 
@@ -118,13 +118,13 @@ def test_white_space_is_kept_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "\u00a0\t\u2028\x1f\x85"])
-def test_a_line_without_text_stays_as_it_is(text: str) -> None:
+def test_a_line_without_text_has_no_parts(text: str) -> None:
     line = split_line(text, never)
     assert line == Line(text, ())
     assert line.joined([]) == text
 
 
-def test_there_must_be_a_translation_for_every_part() -> None:
+def test_joining_needs_a_translation_for_every_part() -> None:
     with pytest.raises(ValueError, match="argument"):
         split_line("Ja. Nein.", always).joined(["Yes."])
 
@@ -148,16 +148,16 @@ def test_there_must_be_a_translation_for_every_part() -> None:
         ("aaa 1,5 bbb 2:3", 2, ["aaa 1,5", "bbb 2:3"]),
     ],
 )
-def test_a_long_sentence_is_cut_at_its_clauses(text: str, limit: int, expected: list[str]) -> None:
+def test_a_long_sentence_is_split_at_its_clauses(text: str, limit: int, expected: list[str]) -> None:
     assert texts(split_line(text, words_at_most(limit))) == expected
 
 
-def test_an_abbreviation_is_no_place_to_cut_a_long_sentence() -> None:
+def test_a_long_sentence_is_not_split_after_an_abbreviation() -> None:
     text = "wir essen heute alle z. B. sehr gern, und sehr viel, frisches Obst"
     assert texts(split_line(text, words_at_most(9)))[0] == "wir essen heute alle z. B. sehr gern,"
 
 
-def test_a_long_word_is_cut_anywhere_and_joined_without_a_space() -> None:
+def test_a_long_word_is_split_anywhere_and_joined_without_a_space() -> None:
     line = split_line("so abcdefgh!", at_most(5))
     assert line == Line("", (Part("so", " "), Part("abcd", ""), Part("efgh!", "")))
 
@@ -165,7 +165,7 @@ def test_a_long_word_is_cut_anywhere_and_joined_without_a_space() -> None:
 @pytest.mark.parametrize(
     "character", ["e\u0301", "👩\u200d👧", "❤\ufe0f", "👍🏽", "🇩🇪", "1\ufe0f\u20e3", "\ud83d\ude00"]
 )
-def test_what_is_read_as_one_character_stays_whole(character: str) -> None:
+def test_grapheme_clusters_are_not_split(character: str) -> None:
     size = len(character)
     for count, limit in itertools.product((2, 3, 7), (size, size + 1, 2 * size + 1)):
         parts = texts(split_line(character * count, at_most(limit)))
@@ -173,11 +173,11 @@ def test_what_is_read_as_one_character_stays_whole(character: str) -> None:
         assert all(part == character * (len(part) // size) for part in parts)
 
 
-def test_full_width_marks_keep_what_belongs_to_them() -> None:
+def test_full_width_marks_keep_their_closing_marks() -> None:
     assert texts(split_line("好！\ufe0f好", always)) == ["好！\ufe0f好"]
 
 
-def test_halves_are_about_as_long_as_each_other() -> None:
+def test_a_long_sentence_is_split_near_its_middle() -> None:
     words = [len(text.split()) for text in texts(split_line("wort " * 70, words_at_most(60)))]
     assert words == [35, 35]
     words = [len(text.split()) for text in texts(split_line("wort " * 1000, words_at_most(60)))]
@@ -209,7 +209,7 @@ def test_nothing_is_lost_and_every_part_fits(text: str, fits: Callable[[str], bo
     text=st.lists(st.sampled_from(["a", "B", "e\u0301", "o\u0323\u0308", " ", ". ", ", "])).map("".join),
     limit=st.integers(3, 9),
 )
-def test_a_mark_stays_with_its_letter(text: str, limit: int) -> None:
+def test_a_combining_mark_stays_with_its_letter(text: str, limit: int) -> None:
     for part in split_line(text, at_most(limit)).parts:
         assert not unicodedata.combining(part.text[0])
 
@@ -218,7 +218,7 @@ def test_a_mark_stays_with_its_letter(text: str, limit: int) -> None:
     "text",
     ["wort " * 10_000, "wort, " * 10_000, "Wort. " * 10_000, "x" * 50_000, "J. " * 10_000, "ja; " + "wort " * 10_000],
 )
-def test_a_very_long_line_is_looked_at_few_times(text: str) -> None:
+def test_splitting_a_very_long_line_takes_few_scans(text: str) -> None:
     seen = 0
 
     def fits(part: str) -> bool:

@@ -27,10 +27,12 @@ class UppercaseEngine:
     """Translates every sentence to upper case. The second candidate is the sentence itself."""
 
     methods: Sequence[str] = ["upper"]
+    hints: dict[str, str] = {"upper": "capital letters"}  # noqa: RUF012 (as the protocol has it)
     default_method = "upper"
     rerankers: Sequence[str] = ["none", "decoder"]
     latent_dim = None
     on_gpu = False
+    cores = 1
     info: dict[str, Any] = {"device": "dictionary"}  # noqa: RUF012 (as the protocol has it)
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -63,6 +65,7 @@ class UppercaseEngine:
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
         check_cancelled: CheckCancelled = never_cancelled,
+        log_probs: bool = False,
     ) -> list[Annotation]:
         """Every token attends to the source token at its relative position."""
         annotations = []
@@ -70,7 +73,7 @@ class UppercaseEngine:
             attention = np.zeros((len(target), len(source) - 1), dtype=np.float32)
             for position in range(len(target)):
                 attention[position, position * (len(source) - 1) // len(target)] = 1.0
-            annotations.append(Annotation(attention, [LOG_PROB] * len(target)))
+            annotations.append(Annotation(attention, [LOG_PROB] * len(target) if log_probs else []))
         return annotations
 
     def trace(self, sentence: list[int], options: DecodingOptions) -> SentenceTrace:
@@ -128,6 +131,9 @@ def test_details_are_tokens_score_and_alignment(translator: Translator) -> None:
 def test_without_details_there_are_none(translator: Translator) -> None:
     (translation,) = translator.translations(["Ein Satz."])
     assert (translation.tokens, translation.alignment, translation.score) == ([], [], None)
+    (aligned,) = translator.translations(["Ein Satz."], alignment=True)
+    assert aligned.alignment
+    assert (aligned.tokens, aligned.score) == ([], None)
 
 
 def test_alternatives_are_the_other_candidates(translator: Translator) -> None:

@@ -1,6 +1,6 @@
 """The command line: the table of commands, and how errors end them. Each command is a thin call of one function.
 
-Results go to standard output, everything else to standard error. What a user can mend is one line and exit code 1.
+Results go to standard output, everything else to standard error. What a user can correct is one line and exit code 1.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _USER_ERRNOS = (
 
 
 def main() -> None:
-    """Run the command line; turn what a user can mend into one line."""
+    """Run the command line; turn what a user can correct into one line."""
     try:
         app()
     except UserError as error:

@@ -8,7 +8,6 @@ networks nor torch, and may be used from several threads at once.
 from __future__ import annotations
 
 import copy
-import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -25,9 +24,9 @@ from latentmt.engines.load import load_backend, torch_backend
 from latentmt.errors import UserError
 from latentmt.installed import find_model
 from latentmt.options import ADAPTIVE_STEPS, SEARCH_OPTIONS, DecodingOptions, OptionArguments, check_names
-from latentmt.results import Candidate, SentenceTrace, Token, Translation
+from latentmt.results import Candidate, SentenceTrace, Translation
 from latentmt.text.alignment import links
-from latentmt.text.segments import Segment, SegmentedText, TranslatedSegment
+from latentmt.text.segments import Segment, SegmentedText, TranslatedSegment, mean_score
 from latentmt.text.sentences import split_line
 from latentmt.text.verbatim import Sentence, Verbatim
 
@@ -333,20 +332,10 @@ class Translator:
         return Translation(
             text.joined([result.text for result in results]),
             [id_ for result in results for id_ in result.candidate.decoded],
-            _score(results, options),
-            tokens=[token for result in results for token in self._tokens(result)],
+            mean_score(results, ranked=options.rerank != "none" or options.method == "teacher"),
+            tokens=[token for result in results for token in result.tokens(self.tokenizer)],
             alignment=text.alignment(results) if alignment else [],
         )
-
-    def _tokens(self, result: TranslatedSegment) -> list[Token]:
-        if result.annotation is None or not result.annotation.log_probs:
-            return []
-        ids = result.candidate.readable
-        text, ends = self.tokenizer.decode([ids])[0], [end for _, end in self.tokenizer.spans(ids)]
-        return [
-            Token(text[start:end], min(1.0, math.exp(log_prob)))
-            for start, end, log_prob in zip([0, *ends], ends, result.annotation.log_probs, strict=False)
-        ]
 
     def _alternatives(
         self, text: SegmentedText, candidates: Sequence[list[Candidate]], best: str, check_cancelled: CheckCancelled
@@ -357,16 +346,6 @@ class Translator:
             results = self._translate(text.translated, chosen, check_cancelled)
             texts.append(text.joined([result.text for result in results]))
         return list(dict.fromkeys(texts))[1:]
-
-
-def _score(results: Sequence[TranslatedSegment], options: DecodingOptions) -> float | None:
-    """The mean score per token of the reranker or the teacher, or else of the annotated log-probabilities."""
-    tokens = sum(len(result.candidate.readable) + 1 for result in results)
-    if results and (options.rerank != "none" or options.method == "teacher"):
-        total = sum(result.candidate.score * (len(result.candidate.readable) + 1) for result in results)
-        return total / tokens
-    log_probs = [value for result in results if result.annotation for value in result.annotation.log_probs]
-    return sum(log_probs) / len(log_probs) if log_probs else None
 
 
 def _valid(text: str) -> str:

@@ -172,7 +172,7 @@ def test_verbatim_spans_are_unchanged(deen: Translator) -> None:
 
 def translated_html(translator: Translator, source: str) -> str:
     document = Document(source)
-    return document.render(translator.translations(document.texts, details=True))
+    return document.render(translator.translations(document.texts, alignment=True))
 
 
 @pytest.mark.parametrize(

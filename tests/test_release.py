@@ -137,6 +137,17 @@ def test_default_options_are_released_with_all_bundles(shipped: Path, tmp_path: 
     assert not (tmp_path / "some" / "options.yaml").exists()
 
 
+def test_default_options_of_version_0_1_are_read_and_released_under_their_new_name(
+    shipped: Path, tmp_path: Path
+) -> None:
+    (shipped / "how.yaml").write_text("{steps: 3, remove_repeats: false}")
+    assert Translator.load("xy").options() == DecodingOptions("score", 3, remove_repeats="none")
+    release(shipped, tmp_path / "all")
+    assert (tmp_path / "all" / "options.yaml").exists()
+    (shipped / "options.yaml").write_text("steps: 2")  # where there are both, the new one counts
+    assert Translator.load("xy").options() == DecodingOptions("score", 2)
+
+
 def test_default_options_are_used_until_others_are_given(shipped: Path) -> None:
     assert Translator.load("xy").options() == DecodingOptions("score", 1)
     (shipped / "options.yaml").write_text("{method: delta, steps: 2, lengths: 3, rerank: decoder}")

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from latentmt.engines.torch_engine import torch_engine
 from latentmt.errors import UserError
 from latentmt.measure.bootstrap import paired_bootstrap
 from latentmt.measure.cache import Cache
@@ -79,7 +78,7 @@ def measure_report(
     require_latent(translator)
     if not _sentences(translator, texts.sources):
         raise UserError("report: there is nothing to translate")
-    if settings.compiled and not torch_engine(translator.backend).graphed:
+    if settings.compiled and not translator.backend.info["graphed"]:
         raise UserError("report: only searches on a GPU are compiled")
     conditions = Conditions(
         files={Path(file).name: hash_ for file, hash_ in texts.files.items()},
@@ -178,7 +177,7 @@ class _Collector:
 
     def system(self, options: DecodingOptions) -> System:
         signature = self._signature(
-            self._models(options), options=asdict(options), graphed=torch_engine(self.translator.backend).graphed
+            self._models(options), options=asdict(options), graphed=self.translator.backend.info["graphed"]
         )
         teacher = options.method == "teacher"
 
@@ -248,7 +247,7 @@ class _Collector:
             timed=self.settings.timed,
             compiled=self.settings.compiled,
             threads=torch.get_num_threads(),
-            graphed=torch_engine(self.translator.backend).graphed,
+            graphed=self.translator.backend.info["graphed"],
         )
 
         def measure() -> Timings:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from latentmt.results import Annotation, Candidate, Link
+from latentmt.data.tokenizer import Tokenizer
+from latentmt.results import Annotation, Candidate, Link, Token
 from latentmt.text.rewriting import Rewritten
 from latentmt.text.sentences import Line
 from latentmt.text.verbatim import MissingSpan, Sentence, insert_missing, restore
@@ -98,6 +100,18 @@ class TranslatedSegment:
         whole = self.completed() if self.missing else self
         return self.segment.sentence.prefix + whole.rewritten.text + self.segment.sentence.suffix
 
+    def tokens(self, tokenizer: Tokenizer) -> list[Token]:
+        """The pieces that the model wrote, if they are annotated with probabilities."""
+        log_probs = self.annotation.log_probs if self.annotation else []
+        if not log_probs:
+            return []
+        ids = self.candidate.readable
+        text, ends = tokenizer.decode([ids])[0], [end for _, end in tokenizer.spans(ids)]
+        return [
+            Token(text[start:end], min(1.0, math.exp(log_prob)))
+            for start, end, log_prob in zip([0, *ends], ends, log_probs, strict=False)
+        ]
+
     @property
     def alignment(self) -> list[Link]:
         """Links between the sentence and its translation."""
@@ -112,3 +126,13 @@ class TranslatedSegment:
             ends = len(sentence.text), len(self.text)
             around.append(Link((ends[0] - suffix, ends[0]), (ends[1] - suffix, ends[1]), 1.0))
         return [link.shifted(prefix, prefix) for link in inside] + around
+
+
+def mean_score(results: Sequence[TranslatedSegment], ranked: bool) -> float | None:
+    """The mean per token of what ranked the candidates, or else of the annotated log-probabilities; None if neither."""
+    if ranked and results:
+        sizes = [len(result.candidate.readable) + 1 for result in results]  # EOS counts
+        scores = [result.candidate.score for result in results]
+        return sum(score * size for score, size in zip(scores, sizes, strict=True)) / sum(sizes)
+    log_probs = [value for result in results if result.annotation for value in result.annotation.log_probs]
+    return sum(log_probs) / len(log_probs) if log_probs else None

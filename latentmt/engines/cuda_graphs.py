@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from latentmt.data.positions import MAX_POSITIONS
 from latentmt.data.tokenizer import EOS, PAD
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.beam import BeamConfig, Beams, Hypothesis, advance, attended_positions, hypotheses, start
@@ -33,7 +34,7 @@ from latentmt.infer.search import Networks, search
 from latentmt.infer.transfer import SearchResult, pack
 from latentmt.models.teacher import Teacher
 from latentmt.nn.cuda_graph import CapturedGraph, capture, compiled
-from latentmt.nn.positions import LOGITS_CHUNK, MAX_POSITIONS
+from latentmt.nn.positions import LOGITS_CHUNK
 from latentmt.options import DecodingOptions
 
 P = ParamSpec("P")

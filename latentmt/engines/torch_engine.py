@@ -19,6 +19,7 @@ from torch import Tensor
 import latentmt
 from latentmt.bundle import Bundle
 from latentmt.data.batches import padded_batches
+from latentmt.data.positions import MAX_POSITIONS
 from latentmt.data.tokenizer import EOS, UNK, Tokenizer
 from latentmt.data.tokens import Tokens
 from latentmt.device import find_device
@@ -38,7 +39,6 @@ from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
 from latentmt.networks import load_network
 from latentmt.nn.fused import enable_fused
-from latentmt.nn.positions import MAX_POSITIONS
 from latentmt.options import RERANKS, DecodingOptions
 from latentmt.results import Annotation, Candidate, Candidates, SentenceTrace, without_special
 

@@ -20,12 +20,12 @@ from pydantic import Field
 from torch import Tensor
 
 from latentmt.config import Section
+from latentmt.data.positions import MAX_POSITIONS
 from latentmt.data.tokenizer import BOS, EOS, PAD
 from latentmt.data.tokens import Tokens
 from latentmt.models.presets import Count
 from latentmt.models.teacher import Teacher
 from latentmt.nn.attention import Cache, Memory
-from latentmt.nn.positions import MAX_POSITIONS
 
 _CHECK_EVERY = 4
 """Steps between two checks for done sentences."""

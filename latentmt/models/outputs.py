@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from latentmt.data.positions import MAX_POSITIONS
 from latentmt.data.tokenizer import PAD
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.nn.attention import EncoderOutput, membership, segment_lengths
-from latentmt.nn.positions import MAX_POSITIONS, Embedding
+from latentmt.nn.positions import Embedding
 from latentmt.nn.transformer import Readout
 from latentmt.objectives import LengthLoss, TokenLoss, length_loss, smoothed_cross_entropy
 

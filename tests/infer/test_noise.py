@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from latentmt.data.positions import MAX_POSITIONS
 from latentmt.infer.noise import standard_noise
-from latentmt.nn.positions import MAX_POSITIONS
 
 
 def test_fewer_samples_and_positions_are_a_prefix_of_more() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
+from latentmt.data.positions import MAX_POSITIONS
 from latentmt.data.tokenizer import EOS, PAD
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.engines import torch_engine as engine_module
@@ -30,7 +31,6 @@ from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import EncoderOutput
-from latentmt.nn.positions import MAX_POSITIONS
 from latentmt.options import REMOVE_REPEATS, RERANKS, DecodingOptions, RemoveRepeats
 from latentmt.results import without_special
 

@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
 from torch import Tensor, nn
 
-from latentmt.bundle import Bundle, BundleFormat, TextConfig, open_bundle
-from latentmt.config import load, to_dict, to_yaml
-from latentmt.data.corpus import FileFacts
+from latentmt.bundle import INDEX, Bundle, BundleFormat, TextConfig, open_bundle
+from latentmt.config import to_dict, to_yaml
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.fields.registry import AnyFieldConfig, field_network
-from latentmt.files import make_folder, remove, sha256, sync, write_atomically
-from latentmt.models.latent import LatentConfig, LatentModel
+from latentmt.files import make_folder, remove, sync, write_atomically
+from latentmt.models.latent import LatentConfig, LatentModel, current_weight_name
 from latentmt.models.presets import resolved
 from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.verified import FileFacts
 
 SHARD_BYTES = 15_000_000
 
@@ -76,19 +76,12 @@ def load_bundle(folder: Path, device: torch.device | str = "cpu", kind: str | No
 
 
 def load_network(bundle: Bundle, device: torch.device | str = "cpu") -> LoadedBundle:
-    """The network of a bundle whose files were checked."""
-    folder, tokenizer = bundle.folder, bundle.tokenizer
-    config = load(folder / "config.yaml", BundleConfig)
+    """The network of an opened bundle."""
+    config = bundle.config(BundleConfig)
     with torch.random.fork_rng(devices=[]):  # loading a model does not change the caller's random state
-        network = config.network(tokenizer.size)
-    weights = {name: tensor.float() for name, tensor in _read_shards(folder)}
-    try:
-        network.load_state_dict(weights)
-    except RuntimeError as error:
-        raise UserError(
-            f"{folder}: the weights do not fit config.yaml ({str(error).splitlines()[-1].strip()})"
-        ) from None
-    return LoadedBundle(config, bundle.about, tokenizer, network.to(device).eval().requires_grad_(False))
+        network = config.network(bundle.tokenizer.size)
+    _fill(network, bundle)
+    return LoadedBundle(config, bundle.about, bundle.tokenizer, network.to(device).eval().requires_grad_(False))
 
 
 def save_bundle(
@@ -113,7 +106,7 @@ def save_bundle(
         write_atomically(temporary / "tokenizer.model", tokenizer.model)
         parameters = _part_sizes(config, tokenizer)
         write_atomically(temporary / "MODEL_CARD.md", _card(config, parameters, facts or {}))
-        files = {p.name: FileFacts(bytes=p.stat().st_size, sha256=sha256(p)) for p in sorted(temporary.iterdir())}
+        files = {path.name: FileFacts.of(path) for path in sorted(temporary.iterdir())}
         identity = {name: facts_.sha256 for name, facts_ in files.items() if name != "MODEL_CARD.md"}
         about = BundleFormat(
             kind=config.kind,
@@ -182,22 +175,38 @@ def _write_shards(folder: Path, weights: Mapping[str, Tensor]) -> None:
         "metadata": {"total_size": sum(tensor.nbytes for shard in shards for tensor in shard.values())},
         "weight_map": {tensor: name for name, shard in zip(names, shards, strict=True) for tensor in shard},
     }
-    write_atomically(folder / "model.safetensors.index.json", json.dumps(index, indent=2) + "\n")
+    write_atomically(folder / INDEX, json.dumps(index, indent=2) + "\n")
 
 
-def _read_shards(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
-    parts: dict[str, dict[int, Tensor]] = {}
-    for shard in sorted(set(index["weight_map"].values())):
-        try:
-            tensors = load_file(folder / shard)
-        except SafetensorError as error:
-            raise UserError(f"{folder / shard}: not a safetensors file ({error})") from None
-        for name, tensor in tensors.items():
-            whole, _, part = name.rstrip("]").partition("[")
-            parts.setdefault(whole, {})[int(part or 0)] = tensor
-    for name, pieces in parts.items():
-        yield name, torch.cat([pieces[index] for index in sorted(pieces)]) if len(pieces) > 1 else pieces[0]
+@torch.no_grad()
+def _fill(network: nn.Module, bundle: Bundle) -> None:
+    """Copy the weights of a bundle into its network, in single precision."""
+    weights = network.state_dict()
+    parts, filled = dict.fromkeys(weights, 0), dict.fromkeys(weights, 0)
+    for part in bundle.tensors(load_tensors):
+        name = part.name if part.name in weights else current_weight_name(part.name)
+        if name not in weights:
+            raise _misfit(bundle, f"{part.name[:80]} is not part of the network")
+        weight, tensor, start = weights[name], part.tensor, filled[name]
+        end = filled[name] = start + tensor.numel()
+        if tensor.shape[1:] != weight.shape[1:] or end > weight.numel() or part.number != parts[name]:
+            raise _misfit(bundle, f"{name} is {list(tensor.shape)}, {list(weight.shape)} expected")
+        if not tensor.is_floating_point() or not _is_finite(tensor):
+            raise UserError(f"{part.file}: {name} is not a tensor of finite numbers")
+        parts[name] += 1
+        weight.view(-1)[start:end] = tensor.view(-1)
+    for name, weight in weights.items():
+        if filled[name] != weight.numel():
+            raise _misfit(bundle, f"{name} is {'incomplete' if parts[name] else 'missing'}")
+
+
+def _misfit(bundle: Bundle, why: str) -> UserError:
+    return UserError(f"{bundle.folder}: the weights do not fit config.yaml ({why})")
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite. The sum says so in a tenth of the time, unless it overflows."""
+    return bool(tensor.sum(dtype=torch.float32).isfinite()) or bool(tensor.isfinite().all())
 
 
 def _card(config: BundleConfig, parameters: Mapping[str, int], facts: Mapping[str, Any]) -> str:

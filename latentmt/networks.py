@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.verified import FileFacts
 
 SHARD_BYTES = 15_000_000
+SCALE = ".scale"
+"""Follows the name of a matrix that is stored as int8: the scales of its rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,21 +95,26 @@ def save_bundle(
     latent: str | None = None,
     facts: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
-    dtype: torch.dtype | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> BundleFormat:
-    """Write a bundle beside `folder` and rename it when it is complete. `dtype`: the precision of stored floats."""
+    """Write a bundle beside `folder` and rename it when it is complete.
+
+    Weights may be `quantised(…)`. `files` are added to the bundle, and are no part of its identity.
+    """
     config = _resolved(config)
     temporary = folder.with_name(f".{folder.name}.writing")
     remove(temporary)  # left by a killed writer
     make_folder(temporary)
     try:
-        _write_shards(temporary, {name: _stored(tensor, dtype) for name, tensor in weights.items()})
+        _write_shards(temporary, {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
         write_atomically(temporary / "config.yaml", to_yaml(config))
         write_atomically(temporary / "tokenizer.model", tokenizer.model)
         parameters = _part_sizes(config, tokenizer)
-        write_atomically(temporary / "MODEL_CARD.md", _card(config, parameters, facts or {}))
-        files = {path.name: FileFacts.of(path) for path in sorted(temporary.iterdir())}
-        identity = {name: facts_.sha256 for name, facts_ in files.items() if name != "MODEL_CARD.md"}
+        others = {"MODEL_CARD.md": _card(config, parameters, facts or {}).encode(), **(files or {})}
+        for name, content in others.items():
+            write_atomically(temporary / name, content)
+        written = {path.name: FileFacts.of(path) for path in sorted(temporary.iterdir())}
+        identity = {name: facts_.sha256 for name, facts_ in written.items() if name not in others}
         about = BundleFormat(
             kind=config.kind,
             fingerprint=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
@@ -115,7 +122,7 @@ def save_bundle(
             parameters=parameters,
             facts=dict(facts or {}),
             settings=dict(settings or {}),
-            files=files,
+            files=written,
         )
         write_atomically(temporary / "format.json", json.dumps(to_dict(about), indent=2) + "\n")
         remove(folder)  # a folder cannot be replaced in one step; the training state survives the gap
@@ -124,6 +131,19 @@ def save_bundle(
     finally:
         remove(temporary)
     return about
+
+
+def quantised(weights: Mapping[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:
+    """Weights as they are shipped: those of these names in int8, with a scale for each row, the others in fp16."""
+    stored: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if name in names:
+            scale = weight.float().abs().amax(1).clamp(min=1e-12) / 127
+            stored[name] = (weight.float() / scale[:, None]).round().to(torch.int8)
+            stored[name + SCALE] = scale
+        else:
+            stored[name] = weight.half() if weight.is_floating_point() else weight
+    return stored
 
 
 def parameter_counts(network: nn.Module) -> dict[str, int]:
@@ -139,11 +159,6 @@ def _resolved(config: BundleConfig) -> BundleConfig:
         latent=resolved(config.latent) if config.latent else None,
         field=resolved(config.field) if config.field else None,
     )
-
-
-def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    tensor = tensor.detach().cpu()
-    return (tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor).contiguous()
 
 
 def _part_sizes(config: BundleConfig, tokenizer: Tokenizer) -> dict[str, int]:
@@ -182,22 +197,28 @@ def _write_shards(folder: Path, weights: Mapping[str, Tensor]) -> None:
 def _fill(network: nn.Module, bundle: Bundle) -> None:
     """Copy the weights of a bundle into its network, in single precision."""
     weights = network.state_dict()
+    scales: dict[str, Tensor] = {}
     parts, filled = dict.fromkeys(weights, 0), dict.fromkeys(weights, 0)
     for part in bundle.tensors(load_tensors):
         name = part.name if part.name in weights else current_weight_name(part.name)
+        if name.endswith(SCALE):
+            scales[name.removesuffix(SCALE)] = part.tensor
+            continue
         if name not in weights:
             raise _misfit(bundle, f"{part.name[:80]} is not part of the network")
         weight, tensor, start = weights[name], part.tensor, filled[name]
         end = filled[name] = start + tensor.numel()
         if tensor.shape[1:] != weight.shape[1:] or end > weight.numel() or part.number != parts[name]:
             raise _misfit(bundle, f"{name} is {list(tensor.shape)}, {list(weight.shape)} expected")
-        if not tensor.is_floating_point() or not _is_finite(tensor):
+        if not (tensor.is_floating_point() or tensor.dtype == torch.int8) or not _is_finite(tensor):
             raise UserError(f"{part.file}: {name} is not a tensor of finite numbers")
         parts[name] += 1
         weight.view(-1)[start:end] = tensor.view(-1)
     for name, weight in weights.items():
         if filled[name] != weight.numel():
             raise _misfit(bundle, f"{name} is {'incomplete' if parts[name] else 'missing'}")
+    for name, scale in scales.items():
+        weights[name].mul_(scale[:, None])
 
 
 def _misfit(bundle: Bundle, why: str) -> UserError:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from latentmt.data.positions import MAX_POSITIONS
+from latentmt.options import MAX_POSITIONS
 
 
 def standard_noise(samples: int, width: int, dim: int, seed: int) -> Float[np.ndarray, "{samples} {width} {dim}"]:

@@ -1,4 +1,4 @@
-"""Sinusoidal position encodings, and how many positions there are."""
+"""Sinusoidal position encodings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float
 
-MAX_POSITIONS = 512
-"""Positions from here on share the last vector."""
+from latentmt.options import MAX_POSITIONS
 
 
 @cache

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from latentmt.data.normalise import TextRules
-from latentmt.data.positions import MAX_POSITIONS
 from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
 from latentmt.engines import cuda_graphs as graphs
 from latentmt.engines import torch_engine as engine_module
@@ -30,7 +29,7 @@ from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import cuda_graph, fused
-from latentmt.options import DecodingOptions
+from latentmt.options import MAX_POSITIONS, DecodingOptions
 from latentmt.results import Candidates
 from latentmt.translator import Translator
 

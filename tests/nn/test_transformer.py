@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 
-from latentmt.data.positions import MAX_POSITIONS
 from latentmt.nn import positions as positions_module
 from latentmt.nn.attention import EncoderOutput, attention_bias
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
+from latentmt.options import MAX_POSITIONS
 
 SIZE = StackSize(width=8, filter=16, layers=3, heads=2)
 SEGMENT = torch.tensor([[1, 1, 2, 2, 0], [1, 1, 1, 0, 0]])

@@ -30,6 +30,10 @@ class Shortlist:
         with np.load(io.BytesIO(content)) as arrays:
             return Shortlist(arrays["likely"].astype(np.int64), arrays["common"].astype(np.int64))
 
-    def pieces(self, ids: Sequence[int]) -> Int[np.ndarray, " k"]:
-        """The shortlist of a source, in ascending order."""
-        return np.unique(np.concatenate((self._common, ids, self._likely[ids].ravel())))
+    def pieces(self, ids: Sequence[int], needed: Int[np.ndarray, "*b"] | None = None) -> Int[np.ndarray, " k"]:
+        """The shortlist of a source, with the ids that are needed, in ascending order."""
+        chosen = np.zeros(len(self._likely), dtype=bool)  # faster than sorting
+        chosen[self._common] = chosen[ids] = chosen[self._likely[ids]] = True
+        if needed is not None:
+            chosen[needed] = True
+        return np.flatnonzero(chosen)

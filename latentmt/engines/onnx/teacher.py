@@ -80,8 +80,7 @@ class OnnxTeacher:
         """The shortlist of a source, with the ids that are needed; all pieces without a shortlist."""
         if self._shortlist is None:
             return _Vocabulary(self._vocab_size)
-        pieces = self._shortlist.pieces(source)
-        pieces = pieces if needed is None else np.union1d(pieces, needed)
+        pieces = self._shortlist.pieces(source, needed)
         return _Vocabulary(len(pieces), pieces, self.graphs.run("rows", {"pieces": pieces})[0])
 
 

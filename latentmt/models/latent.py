@@ -9,12 +9,13 @@ search or refine.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from latentmt.config import added
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.outputs import OUTPUTS, Output
 from latentmt.models.presets import Count, TransformerSize, WithEncoder
@@ -22,7 +23,7 @@ from latentmt.models.priors import PRIORS, GaussianHead, PriorNetwork
 from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import Embedding, Positions
-from latentmt.nn.transformer import DecoderStack, EncoderStack
+from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
 
 _NAMES_0_1 = {"prior_stack.": "prior.stack.", "prior_head.": "prior.head.", "length_": "output.length_"}
 """Prefixes of weight names in version 0.1, and the present ones."""
@@ -40,9 +41,15 @@ class LatentConfig(WithEncoder):
 
     latent_dim: Count = 8
     """Entries of z for each target token."""
-    prior: str = "gaussian"
+    prior_layers: Annotated[Count | None, added(None)] = None
+    """Layers of the prior, if not `layers`."""
+    posterior_layers: Annotated[Count | None, added(None)] = None
+    """Layers of the posterior, if not `layers`."""
+    decoder_layers: Annotated[Count | None, added(None)] = None
+    """Layers of the decoder, if not `layers`."""
+    prior: Annotated[str, added("gaussian")] = "gaussian"
     """The prior's registered name (`models/priors.py`)."""
-    output: str = "tokens"
+    output: Annotated[str, added("tokens")] = "tokens"
     """The output model's registered name (`models/outputs.py`)."""
 
     def __post_init__(self) -> None:
@@ -50,6 +57,17 @@ class LatentConfig(WithEncoder):
         for key, registered in (("prior", PRIORS), ("output", OUTPUTS)):
             if getattr(self, key) not in registered:
                 raise ValueError(f"{key} {getattr(self, key)}: expected {', '.join(registered)}")
+
+    @property
+    def resolved_fields(self) -> dict[str, Any]:
+        """A stack with as many layers as the others has no number of its own."""
+        own = {key: getattr(self, key) for key in ("prior_layers", "posterior_layers", "decoder_layers")}
+        layers = self.size.layers
+        return super().resolved_fields | {key: None if value == layers else value for key, value in own.items()}
+
+    def stack(self, layers: int | None) -> StackSize:
+        """The size of a decoder stack with so many layers, or as many as is usual."""
+        return replace(self.size.stack, layers=layers or self.size.layers)
 
 
 class LatentInput(nn.Module):
@@ -81,11 +99,11 @@ class LatentModel(nn.Module):
         self.latent_dim = config.latent_dim
         self.embedding = Embedding(vocabulary, width, size.dropout)
         self.encoder = EncoderStack(size.encoder)
-        self.prior = PRIORS[config.prior](size.stack, config.latent_dim)
-        self.posterior_stack = DecoderStack(size.stack)
+        self.prior = PRIORS[config.prior](config.stack(config.prior_layers), config.latent_dim)
+        self.posterior_stack = DecoderStack(config.stack(config.posterior_layers))
         self.posterior_head = GaussianHead(width, config.latent_dim)
         self.latent_input = LatentInput(config.latent_dim, width)
-        self.decoder_stack = DecoderStack(size.stack, input_skip=True)
+        self.decoder_stack = DecoderStack(config.stack(config.decoder_layers), input_skip=True)
         self.output = OUTPUTS[config.output](width)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:

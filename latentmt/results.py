@@ -107,17 +107,17 @@ class Step:
 
     number: int
     z: list[list[float]]
-    """The latent of each token."""
+    """The latent at each place."""
     ids: list[int]
-    """The likeliest token at each position, EOS included."""
+    """The token that each place writes, EOS included; BLANK if it writes none."""
     log_probs: list[float]
-    """log p(y_t|z,x) of each of these tokens."""
+    """log p of the likeliest id at each place."""
     milliseconds: float = field(default=0.0, compare=False)
     """The time since the step before; the first one is encoding, length and prior."""
 
     @property
     def confidence(self) -> float:
-        """The geometric mean of the tokens' probabilities."""
+        """The geometric mean of these probabilities."""
         return min(1.0, math.exp(sum(self.log_probs) / max(len(self.log_probs), 1)))
 
 

@@ -65,7 +65,7 @@ def against_delta(work: Path, kind: str) -> tuple[float, float]:
     for _ in range(4):
         states = model.decode(end, layout, model.decoder_stack.project_kv(source))
         best = Tokens(model.embedding.logits(states).argmax(-1), layout)
-        end = model.posterior(best, model.posterior_stack.project_kv(source)).mean
+        end = model.posterior(best, layout, model.posterior_stack.project_kv(source)).mean
     wanted, found = (
         (end - z)[layout.real],
         translator.backend.networks.bind_field(kind, source, layout)(z)[layout.real],

@@ -1,25 +1,29 @@
-"""Output models: the number of positions for a source, the loss of a target, and decoding states to tokens.
+"""Output models: the places of a source, the loss of a target written on them, and what they read.
 
-An output model is a module registered by name (`LatentConfig.output`). `TokenOutput` predicts one token per position,
-at a predicted length. Another alignment of positions and tokens (CTC) is another class with these methods and one entry
-of `OUTPUTS`.
+A place has one latent. An output model is a module registered by name (`LatentConfig.output`). It decides which places
+there are and how they and the tokens of a target belong together. `TokenOutput` has one place for each token of the
+target, whose length is predicted. Another alignment is another class with these methods and one entry of `OUTPUTS`.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from latentmt.config import Section, added
 from latentmt.data.tokenizer import PAD
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.nn.attention import EncoderOutput, membership, segment_lengths
+from latentmt.nn.attention import EncoderOutput, Memory, membership, segment_lengths
 from latentmt.nn.positions import MAX_POSITIONS, Embedding
-from latentmt.nn.transformer import Readout
+from latentmt.nn.transformer import Readout, StackSize
 from latentmt.objectives import LengthLoss, TokenLoss, length_loss, smoothed_cross_entropy
 
 LENGTH_LIMIT = 50
@@ -28,12 +32,44 @@ MIN_LENGTH = 2
 """The shortest target: a piece and EOS."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class OutputConfig(Section):
+    """The output model and its settings."""
+
+    output: Annotated[str, added("tokens")] = "tokens"
+    """The output model's registered name (`models/outputs.py`)."""
+
+    def __post_init__(self) -> None:
+        if self.output not in OUTPUTS:
+            raise ValueError(f"output {self.output}: expected {', '.join(OUTPUTS)}")
+
+
 class Output(nn.Module, ABC):
     """Maps states to targets. The embedding, which scores tokens, belongs to the model and is passed in."""
 
+    predicts_lengths: ClassVar[bool]
+    """Whether the number of places is predicted. Else it follows from the source, and there is one."""
+
     @abstractmethod
     def predict_lengths(self, source: EncoderOutput, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r count"]:
-        """The likeliest numbers of positions for each row's one sentence. `bias`: added, as a share of the source's."""
+        """The likeliest numbers of places for each row's one sentence. `bias`: added, as a share of the source's."""
+
+    @abstractmethod
+    def room(self, source: int, bias: float = 0.0) -> int:
+        """How many places are nearly always enough for sources of up to so many tokens."""
+
+    @abstractmethod
+    def places(self, source: EncoderOutput, target: Tokens) -> Layout:
+        """The places of given targets. A target that cannot be written on its places has none.
+
+        With n times as many targets as sources, each source has n of them in adjacent rows.
+        """
+
+    @abstractmethod
+    def posterior_input(
+        self, target: Tokens, places: Layout, embedding: Embedding, memory: Memory
+    ) -> tuple[Float[Tensor, "r p d"], Memory]:
+        """The input of the posterior's stack and what it attends to. Memory: of the source."""
 
     @abstractmethod
     def length_loss(self, source: EncoderOutput, target: Layout, sentences: int) -> LengthLoss:
@@ -41,26 +77,49 @@ class Output(nn.Module, ABC):
 
     @abstractmethod
     def token_loss(
-        self, states: Float[Tensor, "r t d"], embedding: Embedding, target: Tokens, smoothing: float
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens, smoothing: float
     ) -> TokenLoss:
         """−log p(y|z,x) of a batch, smoothed."""
 
     @abstractmethod
-    def read(self, states: Float[Tensor, "r t d"], embedding: Embedding, layout: Layout) -> Tokens:
-        """The likeliest target."""
+    def log_prob(
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens
+    ) -> Float[Tensor, "r t"]:
+        """log p of each token given those before it, z and x; 0 at padding. So a row's sum is its log p(y|z,x)."""
 
     @abstractmethod
-    def log_prob(self, states: Float[Tensor, "r t d"], embedding: Embedding, target: Tokens) -> Float[Tensor, "r t"]:
-        """log p(y|z,x) of each token; 0 at padding."""
+    def labels(self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding) -> Int[Tensor, "r p"]:
+        """The likeliest id at each place; PAD at padding."""
+
+    @abstractmethod
+    def written(self, labels: Int[Tensor, "r p"], places: Layout) -> Bool[Tensor, "r p"]:
+        """The places that write a token of the target: their label."""
+
+    @abstractmethod
+    def read(self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding) -> Tokens:
+        """The target that the likeliest ids write."""
+
+    @abstractmethod
+    def to_tokens(
+        self,
+        values: Float[Tensor, "r p k"],
+        states: Float[Tensor, "r p d"],
+        places: Layout,
+        embedding: Embedding,
+        target: Tokens,
+    ) -> Float[Tensor, "r t k"]:
+        """Values of places as values of the tokens that they write: means, where there are several."""
 
 
 class TokenOutput(Output):
-    """One token per position. The length is predicted from the mean of the encoder's states."""
+    """One token per place. The length is predicted from the mean of the encoder's states."""
 
-    def __init__(self, width: int) -> None:
+    predicts_lengths = True
+
+    def __init__(self, config: OutputConfig, posterior: StackSize) -> None:
         super().__init__()
-        self.length_hidden = nn.Linear(width, width)
-        self.length_head = Readout(width, 2 * LENGTH_LIMIT + 1)
+        self.length_hidden = nn.Linear(posterior.width, posterior.width)
+        self.length_head = Readout(posterior.width, 2 * LENGTH_LIMIT + 1)
 
     def length_logits(self, source: EncoderOutput, sentences: int) -> Float[Tensor, "r {sentences} lengths"]:
         """Logits of target − source length, from −50 to 50, for segments 1 to `sentences` of each row."""
@@ -78,20 +137,51 @@ class TokenOutput(Output):
         best = self.length_logits(source, 1)[:, 0].masked_fill(~possible, -torch.inf).topk(count).indices
         return lengths.gather(1, best).clamp(MIN_LENGTH, MAX_POSITIONS)
 
+    def room(self, source: int, bias: float = 0.0) -> int:
+        """A quarter more than the source."""
+        return source + source // 4 + math.ceil(max(0.0, bias) * source)
+
+    def places(self, source: EncoderOutput, target: Tokens) -> Layout:
+        return target.layout
+
+    def posterior_input(
+        self, target: Tokens, places: Layout, embedding: Embedding, memory: Memory
+    ) -> tuple[Float[Tensor, "r p d"], Memory]:
+        """The target itself, attending to the source."""
+        return embedding(target.ids, target.layout.position), memory
+
     def length_loss(self, source: EncoderOutput, target: Layout, sentences: int) -> LengthLoss:
         return length_loss(self.length_logits(source, sentences), source.segment, target.segment)
 
     def token_loss(
-        self, states: Float[Tensor, "r t d"], embedding: Embedding, target: Tokens, smoothing: float
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens, smoothing: float
     ) -> TokenLoss:
         return smoothed_cross_entropy(states, embedding.weight, target.ids, target.layout.real, smoothing)
 
-    def read(self, states: Float[Tensor, "r t d"], embedding: Embedding, layout: Layout) -> Tokens:
-        return Tokens(embedding.best(states).masked_fill(~layout.real, PAD), layout)
-
-    def log_prob(self, states: Float[Tensor, "r t d"], embedding: Embedding, target: Tokens) -> Float[Tensor, "r t"]:
+    def log_prob(
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens
+    ) -> Float[Tensor, "r t"]:
         return embedding.log_prob(states, target.ids).masked_fill(~target.layout.real, 0.0)
 
+    def labels(self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding) -> Int[Tensor, "r p"]:
+        return embedding.best(states).masked_fill(~places.real, PAD)
 
-OUTPUTS: dict[str, Callable[[int], Output]] = {"tokens": TokenOutput}
-"""By the name in a configuration. Called with the width of the states."""
+    def written(self, labels: Int[Tensor, "r p"], places: Layout) -> Bool[Tensor, "r p"]:
+        return places.real
+
+    def read(self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding) -> Tokens:
+        return Tokens(self.labels(states, places, embedding), places)
+
+    def to_tokens(
+        self,
+        values: Float[Tensor, "r p k"],
+        states: Float[Tensor, "r p d"],
+        places: Layout,
+        embedding: Embedding,
+        target: Tokens,
+    ) -> Float[Tensor, "r t k"]:
+        return values
+
+
+OUTPUTS: dict[str, Callable[[OutputConfig, StackSize], Output]] = {"tokens": TokenOutput}
+"""By the name in a configuration. Called with its settings and the size of the posterior's stack."""

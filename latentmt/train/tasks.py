@@ -84,13 +84,13 @@ class LatentTask:
     def cost(self, batch: Pairs, controls: Controls) -> Cost:
         model, target = self.network, batch.target
         source = model.encode(batch.source)
-        posterior = model.posterior(target, model.posterior_stack.project_kv(source))
-        prior: Prior = model.prior(target.layout, model.prior.project_kv(source))
+        places = model.output.places(source, target)
+        posterior = model.posterior(target, places, model.posterior_stack.project_kv(source))
+        prior: Prior = model.prior(places, model.prior.project_kv(source))
         z = posterior.sample(torch.randn_like(posterior.mean))
-        states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))
-        real = target.layout.real
-        tokens = model.output.token_loss(states, model.embedding, target, self.smoothing)
-        kl = free_bits_kl(prior.kl(posterior), real, controls["kl_budget"])
+        states = model.decode(z, places, model.decoder_stack.project_kv(source))
+        tokens = model.output.token_loss(states, places, model.embedding, target, self.smoothing)
+        kl = free_bits_kl(prior.kl(posterior), places.real, controls["kl_budget"])
         length = model.output.length_loss(source, target.layout, MAX_PAIRS)
         total = tokens.loss + kl.loss + length.loss
         sums = {"loss": total.detach(), "nll": tokens.nll, "kl": kl.raw, "correct": tokens.correct}

@@ -125,7 +125,7 @@ def test_truncated_targets_are_searched_again_with_a_larger_width(
         made(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(graphs._Search, "__init__", noted)
-    monkeypatch.setattr(Shape, "from_sentences", staticmethod(lambda sentences, bias: Shape(4, 24, 8)))
+    monkeypatch.setattr(Shape, "from_sentences", staticmethod(lambda sentences, room: Shape(4, 24, 8)))
     found = TorchEngine(networks, graphs=True).candidates(sentences(4), options)
     same(found, TorchEngine(networks, graphs=False).candidates(sentences(4), options))
     assert len(shapes) > 1
@@ -133,12 +133,15 @@ def test_truncated_targets_are_searched_again_with_a_larger_width(
     assert max(len(one.decoded) for candidates in found for one in candidates.all) > shapes[0].target
 
 
-def test_shapes_are_few_and_large_enough() -> None:
-    assert Shape.from_sentences([[EOS]]) == Shape(1, 8, 16)
-    assert Shape.from_sentences([[EOS] * 9] * 3) == Shape(4, 16, 24)
+def test_shapes_are_few_and_large_enough(networks: Networks) -> None:
+    assert networks.latent
+    room = networks.latent.output.room
+    assert Shape.from_sentences([[EOS]], room) == Shape(1, 8, 16)
+    assert Shape.from_sentences([[EOS] * 9] * 3, room) == Shape(4, 16, 24)
+    assert Shape.from_sentences([[EOS] * 9] * 3, partial(room, bias=0.5)) == Shape(4, 16, 32)
     for count in range(1, 40):
         for length in range(1, 130):
-            shape = Shape.from_sentences([[EOS] * length] * count)
+            shape = Shape.from_sentences([[EOS] * length] * count, room)
             assert count <= shape.sentences < 2 * count
             assert length <= shape.source < length + 8
             assert shape.target >= shape.source

@@ -87,7 +87,7 @@ def test_delta_field_of_step_size_1_is_delta_inference(model: LatentModel) -> No
     for _ in range(3):
         states = model.decode(z, layout, model.decoder_stack.project_kv(source))
         ids = model.embedding.logits(states).argmax(-1).where(layout.real, torch.tensor(PAD))
-        mean = model.posterior(Tokens(ids, layout), model.posterior_stack.project_kv(source)).mean
+        mean = model.posterior(Tokens(ids, layout), layout, model.posterior_stack.project_kv(source)).mean
         z = torch.where(layout.real[..., None], mean, z)
         outputs.append(ids)
     close([refine(start, DELTA.bind(Context(model, source, layout)), 3)], [z])
@@ -239,4 +239,4 @@ def test_argmax_in_chunks_is_the_argmax(model: LatentModel, monkeypatch: pytest.
         monkeypatch.setattr(positions, "LOGITS_CHUNK", chunk)
         assert torch.equal(model.embedding.best(states), expected)
     layout = Layout.from_lengths(torch.tensor([7, 7, 7]), 7)
-    assert torch.equal(model.output.read(states, model.embedding, layout).ids, expected)
+    assert torch.equal(model.output.read(states, layout, model.embedding).ids, expected)

@@ -85,7 +85,7 @@ def gaussians(model: LatentModel, source: list[int], target: list[int]) -> tuple
     """Prior and posterior of one pair."""
     encoded, y = model.encode(Tokens.padded([source])), Tokens.padded([target])
     prior = model.prior(y.layout, model.prior.project_kv(encoded)).gaussian
-    return prior, model.posterior(y, model.posterior_stack.project_kv(encoded))
+    return prior, model.posterior(y, y.layout, model.posterior_stack.project_kv(encoded))
 
 
 def integrals(model: LatentModel, source: list[int], target: list[int], points: int) -> tuple[Tensor, Tensor]:

@@ -116,7 +116,7 @@ def moved_by_hand(networks: Networks, sentence: list[int], method: str, z: Tenso
     source, layout = encoded(model, sentence), Layout.from_lengths(torch.tensor([z.shape[1]]), z.shape[1])
     if method == "delta":
         target = argmax_by_hand(model, sentence, z)
-        return model.posterior(target, model.posterior_stack.project_kv(source)).mean.detach()
+        return model.posterior(target, target.layout, model.posterior_stack.project_kv(source)).mean.detach()
     net = networks.fields[method]
     memory = net.stack.project_kv(source)
     if isinstance(net, EnergyNetwork):
@@ -401,7 +401,8 @@ def decoder_by_hand(model: LatentModel, sentence: list[int], ids: list[int], z: 
 def gaussians_by_hand(model: LatentModel, sentence: list[int], ids: list[int]) -> tuple[Normal, Normal]:
     prior = prior_by_hand(model, sentence, len(ids))
     memory = model.posterior_stack.project_kv(encoded(model, sentence))
-    posterior = model.posterior(Tokens.padded([ids]), memory)
+    y = Tokens.padded([ids])
+    posterior = model.posterior(y, y.layout, memory)
     return Normal(prior.mean[0], prior.std[0]), Normal(posterior.mean[0], posterior.std[0])
 
 

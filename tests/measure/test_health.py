@@ -164,7 +164,7 @@ def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNetwork | E
         target, source = Tokens.padded([target_ids]), latent.encode(Tokens.padded([source_ids]))
         layout = target.layout
         prior = latent.prior(layout, latent.prior.project_kv(source))
-        posterior = latent.posterior(target, latent.posterior_stack.project_kv(source))
+        posterior = latent.posterior(target, layout, latent.posterior_stack.project_kv(source))
         states = latent.decode(posterior.mean, layout, latent.decoder_stack.project_kv(source))
         moved = refine(prior.mode, DELTA.bind(Context(latent, source, layout)), module.DELTA_STEPS) - prior.mode
         entries = torch.distributions.kl_divergence(

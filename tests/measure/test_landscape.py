@@ -41,7 +41,7 @@ def test_every_point_is_what_the_networks_compute(translator: Translator) -> Non
     encoded = model.encode(Tokens.padded(translator.sentences(SOURCE)))
     layout, decoder = target.layout, model.decoder_stack.project_kv(encoded)
     prior = model.prior(layout, model.prior.project_kv(encoded)).mode
-    posterior = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
+    posterior = model.posterior(target, layout, model.posterior_stack.project_kv(encoded)).mean
     score = translator.backend.networks.bind_field("score", encoded, layout)
     assert len(found.panels) == target.ids.shape[1] - 1
     for position, panel in enumerate(found.panels):

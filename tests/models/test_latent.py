@@ -36,7 +36,7 @@ def outputs(model: LatentModel, pairs: Pairs, z: list[Tensor]) -> list[list[Tens
     """Everything the model says about each target token: prior, posterior and decoder states."""
     source, layout = model.encode(pairs.source), pairs.target.layout
     prior = model.prior(layout, model.prior.project_kv(source))
-    posterior = model.posterior(pairs.target, model.posterior_stack.project_kv(source))
+    posterior = model.posterior(pairs.target, layout, model.posterior_stack.project_kv(source))
     states = model.decode(spread(z, layout).nan_to_num(9.0), layout, model.decoder_stack.project_kv(source))
     return [
         per_sentence(x, layout)
@@ -47,7 +47,7 @@ def outputs(model: LatentModel, pairs: Pairs, z: list[Tensor]) -> list[list[Tens
 def elbo(model: LatentModel, pairs: Pairs, noise: list[Tensor], sentences: int) -> Tensor:
     source, target, real = model.encode(pairs.source), pairs.target, pairs.target.layout.real
     prior = model.prior(target.layout, model.prior.project_kv(source))
-    posterior = model.posterior(target, model.posterior_stack.project_kv(source))
+    posterior = model.posterior(target, target.layout, model.posterior_stack.project_kv(source))
     z = posterior.sample(spread(noise, target.layout).nan_to_num(9.0))
     states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))
     tokens = smoothed_cross_entropy(states, model.embedding.weight, target.ids, real, chunk=7)
@@ -132,7 +132,7 @@ def test_log_prob_is_that_of_the_softmax(model: LatentModel) -> None:
     target = packed().target
     states = torch.randn(*target.ids.shape, 16, dtype=torch.float64)
     expected = model.embedding.logits(states).log_softmax(-1).gather(-1, target.ids[..., None])[..., 0]
-    close([model.log_prob(states, target)], [expected * target.layout.real])
+    close([model.log_prob(states, target.layout, target)], [expected * target.layout.real])
 
 
 def test_heads_stay_in_fp32_under_autocast_and_in_bf16_models(model: LatentModel) -> None:

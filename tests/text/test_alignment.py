@@ -120,7 +120,7 @@ def test_an_alignment_is_the_same_in_any_batch(translator: Translator) -> None:
     assert model
     source, target = Tokens.padded(sources[:1]), Tokens.padded([[*targets[0], EOS]])
     encoded, attention_weights = model.encode(source), list[torch.Tensor]()
-    z = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
+    z = model.posterior(target, target.layout, model.posterior_stack.project_kv(encoded)).mean
     model.decode(z, target.layout, model.decoder_stack.project_kv(encoded), attention_weights)
     mean = torch.stack(attention_weights).mean((0, 2))[0, :-1, :-1].float() ** 2
     torch.testing.assert_close(

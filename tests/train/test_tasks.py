@@ -127,7 +127,7 @@ def kl(q_mean: Tensor, q_std: Tensor, p_mean: Tensor, p_std: Tensor) -> Tensor:
 def latent_by_hand(model: LatentModel, pair: Pairs, epsilon: Tensor, budget: float, out: ByHand) -> list[float]:
     """Adds a sentence's cost; returns the KL of its tokens."""
     source, target = model.encode(pair.source), pair.target
-    q = model.posterior(target, model.posterior_stack.project_kv(source))
+    q = model.posterior(target, target.layout, model.posterior_stack.project_kv(source))
     p = model.prior(target.layout, model.prior.project_kv(source)).gaussian
     z = q.mean + q.std * epsilon
     states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))[0]
@@ -195,7 +195,7 @@ def displacement(model: LatentModel, z: Tensor, source: EncoderOutput, layout: L
     for _ in range(steps):
         states = model.decode(end, layout, model.decoder_stack.project_kv(source))
         best = Tokens((states @ model.embedding.weight.T).argmax(-1), layout)
-        end = model.posterior(best, model.posterior_stack.project_kv(source)).mean
+        end = model.posterior(best, layout, model.posterior_stack.project_kv(source)).mean
     return end - z
 
 

@@ -53,7 +53,8 @@ class Annotation:
     """What a model says of a target, token by token, EOS left out."""
 
     attention: npt.NDArray[np.float32]
-    """By target and source token: how much of the target token is owed to the source token. Rows sum to 1."""
+    """By target and source token: how much of the target token is owed to the source token. Rows sum to 1, or to 0 if
+    the latent model has no way to write the target."""
     log_probs: list[float]
     """Of the target's tokens, if asked for: the teacher's, else the latent decoder's at the posterior's mean."""
 

@@ -241,7 +241,7 @@ class Graphs:
     def search(self, sentences: Sequence[Sequence[int]], options: DecodingOptions, noise: MakeNoise) -> SearchResult:
         """The candidates of each sentence. Padding sentences follow."""
         assert self._networks.latent is not None
-        room = partial(self._networks.latent.output.room, bias=options.length_bias)
+        room = partial(self._networks.latent.output.room, count=options.lengths, bias=options.length_bias)
         shape, key = Shape.from_sentences(sentences, room), _cache_key(options)
         plain = _search_function(self._networks, options)
         while True:

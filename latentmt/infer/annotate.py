@@ -16,6 +16,9 @@ from latentmt.data.tokens import Tokens
 from latentmt.infer.search import Networks
 from latentmt.results import Annotation
 
+_LEAST = -1e4
+"""The log-probability of a token that the model cannot write, as a number that JSON has."""
+
 
 @torch.no_grad()
 def annotate(
@@ -23,8 +26,8 @@ def annotate(
 ) -> list[Annotation]:
     """Annotate pairs, with log-probabilities if they are asked for. Sources end with EOS, targets do not.
 
-    Cross-attention weights of all layers and heads are averaged. EOS, which tokens without a source attend to, is left
-    out. What remains is squared, to sharpen it, and normalised.
+    Cross-attention weights of all layers and heads are averaged, and so are those of the places that write a token.
+    EOS, which tokens without a source attend to, is left out. What remains is squared, to sharpen it, and normalised.
     """
     network = networks.latent or networks.teacher
     assert network is not None
@@ -43,7 +46,7 @@ def annotate(
         states = model.decode(z, places, model.decoder_stack.project_kv(encoded), weights)
         attention = model.output.to_tokens(_mean(weights), states, places, model.embedding, target)
         if log_probs and not teacher:
-            scores = model.log_prob(states, places, target)
+            scores = model.log_prob(states, places, target).clamp(min=_LEAST)
     else:
         attention = _mean(weights)
     return [

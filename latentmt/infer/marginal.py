@@ -28,8 +28,8 @@ class Marginal:
     """Estimates for each row's target from weighted samples, in nats."""
 
     log_prob: Float[Tensor, " r"]
-    """log p(y|x), given the length if that is predicted. Its exponential is unbiased. It is itself biased downwards,
-    less so with more samples."""
+    """log p(y|x), given the number of places. Its exponential is unbiased. It is itself biased downwards, less so with
+    more samples."""
     elbo: Float[Tensor, " r"]
     """E_q[log p(y|z,x)] − KL(q ‖ p), estimated by the same samples; never above `log_prob`."""
     effective: Float[Tensor, " r"]
@@ -51,15 +51,16 @@ def marginal(
     source: EncoderOutput,
     target: Tokens,
     noise: Float[Tensor, "samples width D"],
+    places: Layout | None = None,
     chunk: int = CHUNK,
 ) -> Marginal:
     """log 1/S Σ_s p(y|z_s,x) p(z_s|x) / q(z_s|y,x) with z_s = μ_q + σ_q · ε_s (the paper's Figure 2, S = 500).
 
     `noise`, standard normal and as wide as the places or wider, is the same for every row. No more than `chunk`
     latents are decoded at a time. Source: `model.encode(…)`. With n times as many targets as sources, each source has n
-    candidates in adjacent rows.
+    candidates in adjacent rows. `places`: those of the targets, if they are not the usual ones.
     """
-    places = model.output.places(source, target)
+    places = places or model.output.places(source, target)
     rows, width = places.segment.shape
     samples = len(noise)
     if noise.shape[1] < width:
@@ -81,13 +82,15 @@ def marginal(
 
 
 @torch.no_grad()
-def elbo(model: LatentModel, source: EncoderOutput, target: Tokens) -> Float[Tensor, " r"]:
+def elbo(
+    model: LatentModel, source: EncoderOutput, target: Tokens, places: Layout | None = None
+) -> Float[Tensor, " r"]:
     """log p(y|μ_q,x) − KL(q(z|y,x) ‖ p(z|x)) of each row: the ELBO with its expectation taken at the posterior's mean.
 
     It takes one pass and no noise, so candidates can be compared by it. It is a bound only in so far as the decoder's
-    log-probability at the mean equals its expectation. Source: as in `marginal`.
+    log-probability at the mean equals its expectation. Source, places: as in `marginal`.
     """
-    places = model.output.places(source, target)
+    places = places or model.output.places(source, target)
     prior, posterior = _prior_and_posterior(model, source, target, places)
     states = model.decode(posterior.mean, places, model.decoder_stack.project_kv(source))
     kl = prior.kl(posterior).masked_fill(~places.real, 0.0)

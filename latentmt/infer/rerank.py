@@ -32,16 +32,16 @@ def by_decoder(
     return _per_token(model.log_prob(model.decode(z, places, memory), places, target).sum(1), target)
 
 
-def by_elbo(model: LatentModel, source: EncoderOutput, target: Tokens) -> Float[Tensor, " r"]:
+def by_elbo(model: LatentModel, source: EncoderOutput, places: Layout, target: Tokens) -> Float[Tensor, " r"]:
     """The ELBO at the posterior's mean."""
-    return _per_token(elbo(model, source, target), target)
+    return _per_token(elbo(model, source, target, places), target)
 
 
 def by_marginal(
-    model: LatentModel, source: EncoderOutput, target: Tokens, noise: Float[Tensor, "samples width D"]
+    model: LatentModel, source: EncoderOutput, places: Layout, target: Tokens, noise: Float[Tensor, "samples width D"]
 ) -> Float[Tensor, " r"]:
-    """log p(y|x) by importance sampling, given the length if that is predicted."""
-    return _per_token(marginal(model, source, target, noise).log_prob, target)
+    """log p(y|x), given the number of places, by importance sampling."""
+    return _per_token(marginal(model, source, target, noise, places).log_prob, target)
 
 
 def _per_token(total: Float[Tensor, " r"], target: Tokens) -> Float[Tensor, " r"]:

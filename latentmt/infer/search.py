@@ -51,8 +51,14 @@ class Networks:
         return preferred_field(self.methods) or "teacher"
 
     def compiles(self, options: DecodingOptions) -> bool:
-        """Whether a search can be compiled: not an adaptive one, where the host decides when to stop."""
-        return not options.adaptive and (not options.refines or self.types[options.method].compiles)
+        """Whether a search can be compiled.
+
+        Not an adaptive one, where the host decides when to stop, nor one whose likelihoods take a loop over all places:
+        it would be compiled anew for each number of places.
+        """
+        judges = options.rerank in ("decoder", "elbo", "marginal")
+        loops = judges and self.latent is not None and self.latent.output.loops
+        return not (options.adaptive or loops) and (not options.refines or self.types[options.method].compiles)
 
     def bind_field(self, method: str, source: EncoderOutput, layout: Layout, decoder: Memory | None = None) -> Field:
         """The field of a method. Source: the latent model's `encode(…)`; decoder: see `Context`."""
@@ -139,7 +145,7 @@ def _score(
         case "decoder":
             return by_decoder(model, z, places, decoded, decoder)
         case "elbo":
-            return by_elbo(model, encoded, decoded)
+            return by_elbo(model, encoded, places, decoded)
         case "marginal":
-            return by_marginal(model, encoded, decoded, noise[:MARGINAL_SAMPLES])
+            return by_marginal(model, encoded, places, decoded, noise[:MARGINAL_SAMPLES])
     return z.new_zeros(len(z))

@@ -1,7 +1,7 @@
 """The marginal log-likelihood of the model's own outputs, step by step: the paper's Figure 2.
 
-log p(ŷ|x) is estimated by importance sampling (`infer.marginal`), each output as a whole, given its length if that is
-predicted. The noise is the same for every output, so that only the outputs differ.
+log p(ŷ|x) is estimated by importance sampling (`infer.marginal`), each output as a whole, given its number of places.
+The noise is the same for every output, so that only the outputs differ.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Likelihood:
 
     steps: int
     log_prob: float
-    """log p(ŷ|x), given the length if that is predicted; the mean over sentences."""
+    """log p(ŷ|x), given the number of places; the mean over sentences."""
     per_token: float
     """The same over all tokens."""
     gain: float

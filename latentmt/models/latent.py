@@ -8,7 +8,7 @@ computes distributions and states. It does not sample, search or refine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from latentmt.config import added
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.models.outputs import OUTPUTS, Output, OutputConfig
+from latentmt.models.ctc import CTCOutput
+from latentmt.models.outputs import Output, OutputConfig, TokenOutput
 from latentmt.models.presets import Count, TransformerSize, WithEncoder
 from latentmt.models.priors import PRIORS, GaussianHead, PriorNetwork
 from latentmt.nn.attention import EncoderOutput, Memory
@@ -27,6 +28,10 @@ from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
 
 _NAMES_0_1 = {"prior_stack.": "prior.stack.", "prior_head.": "prior.head.", "length_": "output.length_"}
 """Prefixes of weight names in version 0.1, and the present ones."""
+
+
+OUTPUTS: dict[str, Callable[[OutputConfig, StackSize], Output]] = {"tokens": TokenOutput, "ctc": CTCOutput}
+"""Output models by the name in a configuration. Called with its settings and the size of the posterior's stack."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +56,10 @@ class LatentConfig(WithEncoder, OutputConfig):
     """The prior's registered name (`models/priors.py`)."""
 
     def __post_init__(self) -> None:
-        WithEncoder.__post_init__(self)
-        OutputConfig.__post_init__(self)
-        if self.prior not in PRIORS:
-            raise ValueError(f"prior {self.prior}: expected {', '.join(PRIORS)}")
+        super().__post_init__()
+        for key, registered in (("prior", PRIORS), ("output", OUTPUTS)):
+            if getattr(self, key) not in registered:
+                raise ValueError(f"{key} {getattr(self, key)}: expected {', '.join(registered)}")
 
     @property
     def resolved_fields(self) -> dict[str, Any]:

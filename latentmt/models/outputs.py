@@ -2,20 +2,21 @@
 
 A place has one latent. An output model is a module registered by name (`LatentConfig.output`). It decides which places
 there are and how they and the tokens of a target belong together. `TokenOutput` has one place for each token of the
-target, whose length is predicted. Another alignment is another class with these methods and one entry of `OUTPUTS`.
+target, whose length is predicted. Another alignment, as in `ctc.py`, is another class with these methods and one entry
+of `OUTPUTS`.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
+from pydantic import Field
 from torch import Tensor, nn
 
 from latentmt.config import Section, added
@@ -37,26 +38,24 @@ class OutputConfig(Section):
     """The output model and its settings."""
 
     output: Annotated[str, added("tokens")] = "tokens"
-    """The output model's registered name (`models/outputs.py`)."""
-
-    def __post_init__(self) -> None:
-        if self.output not in OUTPUTS:
-            raise ValueError(f"output {self.output}: expected {', '.join(OUTPUTS)}")
+    """The output model's registered name: `tokens` or `ctc`."""
+    upsampling: Annotated[int, Field(ge=1), added(2)] = 2
+    """Places for each token of the source, with CTC."""
 
 
 class Output(nn.Module, ABC):
     """Maps states to targets. The embedding, which scores tokens, belongs to the model and is passed in."""
 
-    predicts_lengths: ClassVar[bool]
-    """Whether the number of places is predicted. Else it follows from the source, and there is one."""
+    loops: ClassVar[bool] = False
+    """Whether the likelihood of a target takes a loop over its places."""
 
     @abstractmethod
     def predict_lengths(self, source: EncoderOutput, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r count"]:
         """The likeliest numbers of places for each row's one sentence. `bias`: added, as a share of the source's."""
 
     @abstractmethod
-    def room(self, source: int, bias: float = 0.0) -> int:
-        """How many places are nearly always enough for sources of up to so many tokens."""
+    def room(self, source: int, count: int = 1, bias: float = 0.0) -> int:
+        """How many places are nearly always enough for `predict_lengths` of sources with up to so many tokens."""
 
     @abstractmethod
     def places(self, source: EncoderOutput, target: Tokens) -> Layout:
@@ -72,7 +71,7 @@ class Output(nn.Module, ABC):
         """The input of the posterior's stack and what it attends to. Memory: of the source."""
 
     @abstractmethod
-    def length_loss(self, source: EncoderOutput, target: Layout, sentences: int) -> LengthLoss:
+    def length_loss(self, source: EncoderOutput, places: Layout, target: Layout, sentences: int) -> LengthLoss:
         """The loss of the lengths of a batch. `sentences`: the maximum in a row."""
 
     @abstractmethod
@@ -114,8 +113,6 @@ class Output(nn.Module, ABC):
 class TokenOutput(Output):
     """One token per place. The length is predicted from the mean of the encoder's states."""
 
-    predicts_lengths = True
-
     def __init__(self, config: OutputConfig, posterior: StackSize) -> None:
         super().__init__()
         self.length_hidden = nn.Linear(posterior.width, posterior.width)
@@ -137,7 +134,7 @@ class TokenOutput(Output):
         best = self.length_logits(source, 1)[:, 0].masked_fill(~possible, -torch.inf).topk(count).indices
         return lengths.gather(1, best).clamp(MIN_LENGTH, MAX_POSITIONS)
 
-    def room(self, source: int, bias: float = 0.0) -> int:
+    def room(self, source: int, count: int = 1, bias: float = 0.0) -> int:
         """A quarter more than the source."""
         return source + source // 4 + math.ceil(max(0.0, bias) * source)
 
@@ -150,7 +147,7 @@ class TokenOutput(Output):
         """The target itself, attending to the source."""
         return embedding(target.ids, target.layout.position), memory
 
-    def length_loss(self, source: EncoderOutput, target: Layout, sentences: int) -> LengthLoss:
+    def length_loss(self, source: EncoderOutput, places: Layout, target: Layout, sentences: int) -> LengthLoss:
         return length_loss(self.length_logits(source, sentences), source.segment, target.segment)
 
     def token_loss(
@@ -181,7 +178,3 @@ class TokenOutput(Output):
         target: Tokens,
     ) -> Float[Tensor, "r t k"]:
         return values
-
-
-OUTPUTS: dict[str, Callable[[OutputConfig, StackSize], Output]] = {"tokens": TokenOutput}
-"""By the name in a configuration. Called with its settings and the size of the posterior's stack."""

@@ -91,7 +91,7 @@ class LatentTask:
         states = model.decode(z, places, model.decoder_stack.project_kv(source))
         tokens = model.output.token_loss(states, places, model.embedding, target, self.smoothing)
         kl = free_bits_kl(prior.kl(posterior), places.real, controls["kl_budget"])
-        length = model.output.length_loss(source, target.layout, MAX_PAIRS)
+        length = model.output.length_loss(source, places, target.layout, MAX_PAIRS)
         total = tokens.loss + kl.loss + length.loss
         sums = {"loss": total.detach(), "nll": tokens.nll, "kl": kl.raw, "correct": tokens.correct}
         sums |= {"tokens": tokens.count, "right_lengths": length.correct, "sentences": length.count}

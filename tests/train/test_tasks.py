@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from batches import LATENT, ROWS, SIZE, VOCABULARY, alone, gradients, packed, per_sentence
+from batches import LATENT, OUTPUTS, ROWS, SIZE, VOCABULARY, alone, gradients, packed, per_sentence
+from ctc import nll_alone, read_alone
 from torch import Tensor, nn
 
 from latentmt.data.tokenizer import BOS, EOS
@@ -23,6 +24,7 @@ from latentmt.fields.energy import EnergyNetwork
 from latentmt.fields.learned import DisplacementConfig, DisplacementTask, FieldConfig
 from latentmt.fields.registry import field_network, learned_field
 from latentmt.fields.score import ScoreNetwork
+from latentmt.models.ctc import CTCOutput
 from latentmt.models.latent import LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
@@ -35,11 +37,11 @@ ROW_OF = [row for row, members in enumerate(ROWS) for _ in members]
 """Which row of the packed batch holds each pair."""
 
 
-@pytest.fixture
-def latent() -> LatentModel:
-    """Untrained, but with means and variances of its own for every token."""
+@pytest.fixture(params=OUTPUTS)
+def latent(request: pytest.FixtureRequest) -> LatentModel:
+    """Untrained, but with means and variances of its own for every place."""
     torch.manual_seed(0)
-    model = LatentModel(LATENT, VOCABULARY).double()
+    model = LatentModel(OUTPUTS[request.param], VOCABULARY).double()
     with torch.no_grad():
         for head in (model.prior.head, model.posterior_head):
             head.weight.normal_(std=0.3)
@@ -124,40 +126,78 @@ def kl(q_mean: Tensor, q_std: Tensor, p_mean: Tensor, p_std: Tensor) -> Tensor:
     return (p_std / q_std).log() + (q_std**2 + (q_mean - p_mean) ** 2) / (2 * p_std**2) - 0.5
 
 
+def places_of(model: LatentModel, pair: Pairs) -> Layout:
+    """Those of one sentence: the target's tokens, or three for every token of the source."""
+    size = 3 * len(pair.source.ids[0]) if isinstance(model.output, CTCOutput) else len(pair.target.ids[0])
+    return Layout.from_lengths(torch.tensor([size]), size)
+
+
+def tokens_by_hand(model: LatentModel, logits: Tensor, target: list[int], out: ByHand) -> Tensor:
+    """One token a place: the cross-entropy of each."""
+    total = torch.zeros((), dtype=torch.float64)
+    for place, label in enumerate(target):
+        cost, nll = smoothed(logits[place], label)
+        total = total + cost
+        out.count(nll=nll, correct=logits[place].argmax() == label, tokens=1)
+    return total
+
+
+def ctc_by_hand(model: LatentModel, logits: Tensor, target: list[int], out: ByHand) -> Tensor:
+    """The likelihood over all ways to write the target; of smoothing, what is spread over the vocabulary."""
+    log_prob = logits.log_softmax(-1)
+    nll = nll_alone(log_prob, target)
+    (share,) = torch.autograd.grad(nll, logits, retain_graph=True)
+    posterior = (log_prob.exp() - share).detach()  # how probably each place has each label, given the target
+    for label in target:
+        peak = posterior[:, label].argmax()
+        out.count(correct=logits[peak].argmax() == label, tokens=1)
+    out.count(nll=nll)
+    return (1 - SMOOTHING) * nll - SMOOTHING * log_prob.mean(-1).sum()
+
+
+def length_by_hand(model: LatentModel, source: EncoderOutput, pair: Pairs, out: ByHand) -> Tensor:
+    if isinstance(model.output, CTCOutput):
+        out.count(right_lengths=1, sentences=1)
+        return torch.zeros((), dtype=torch.float64)
+    lengths = model.output.length_head(torch.relu(model.output.length_hidden(source.states[0].mean(0))))
+    label = len(pair.target.ids[0]) - len(pair.source.ids[0]) + LENGTH_LIMIT
+    out.count(right_lengths=lengths.argmax() == label, sentences=1)
+    return -(lengths.exp()[label] / lengths.exp().sum()).log()
+
+
 def latent_by_hand(model: LatentModel, pair: Pairs, epsilon: Tensor, budget: float, out: ByHand) -> list[float]:
-    """Adds a sentence's cost; returns the KL of its tokens."""
-    source, target = model.encode(pair.source), pair.target
-    q = model.posterior(target, target.layout, model.posterior_stack.project_kv(source))
-    p = model.prior(target.layout, model.prior.project_kv(source)).gaussian
+    """Adds a sentence's cost; returns the KL of its places."""
+    source, target, places = model.encode(pair.source), pair.target, places_of(model, pair)
+    q = model.posterior(target, places, model.posterior_stack.project_kv(source))
+    p = model.prior(places, model.prior.project_kv(source)).gaussian
     z = q.mean + q.std * epsilon
-    states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))[0]
-    divergences, total = [], torch.zeros((), dtype=torch.float64)
-    for place, label in enumerate(target.ids[0].tolist()):
-        logits = states[place] @ model.embedding.weight.T
-        cost, nll = smoothed(logits, label)
+    states = model.decode(z, places, model.decoder_stack.project_kv(source))[0]
+    write = ctc_by_hand if isinstance(model.output, CTCOutput) else tokens_by_hand
+    total = write(model, states @ model.embedding.weight.T, target.ids[0].tolist(), out)
+    divergences = []
+    for place in range(len(states)):
         divergence = torch.zeros((), dtype=torch.float64)
         for entry in range(LATENT.latent_dim):
             divergence = divergence + kl(*(value[0, place, entry] for value in (q.mean, q.std, p.mean, p.std)))
-        total = total + cost + (divergence if divergence > budget else budget)
-        out.count(nll=nll, kl=divergence, correct=logits.argmax() == label, tokens=1)
+        total = total + (divergence if divergence > budget else budget)
+        out.count(kl=divergence)
         divergences.append(divergence.item())
-    pooled = source.states[0].mean(0)
-    lengths = model.output.length_head(torch.relu(model.output.length_hidden(pooled)))
-    label = len(target.ids[0]) - len(pair.source.ids[0]) + LENGTH_LIMIT
-    total = total - (lengths.exp()[label] / lengths.exp().sum()).log()
+    total = total + length_by_hand(model, source, pair, out)
     out.total = out.total + total
-    out.count(loss=total, right_lengths=lengths.argmax() == label, sentences=1)
+    out.count(loss=total)
     return divergences
 
 
 @pytest.mark.parametrize("budget", [0.0, 10.0])
 def test_the_latent_models_cost_is_the_elbo_of_length_and_tokens(latent: LatentModel, budget: float) -> None:
     task = LatentTask(latent, SMOOTHING, ElboConfig())
+    with torch.no_grad():
+        latent.embedding.weight.div_(4)  # else several places are as sure of a token as can be
     divergences: list[float] = []
 
     def expected() -> ByHand:
         torch.manual_seed(4)
-        layout = packed().target.layout
+        layout = latent.output.places(latent.encode(packed().source), packed().target)
         noise = torch.randn(*layout.segment.shape, LATENT.latent_dim, dtype=torch.float64)
         out = ByHand()
         for pair, epsilon in zip(alone(), per_sentence(noise, layout), strict=True):
@@ -194,13 +234,15 @@ def displacement(model: LatentModel, z: Tensor, source: EncoderOutput, layout: L
     end = z
     for _ in range(steps):
         states = model.decode(end, layout, model.decoder_stack.project_kv(source))
-        best = Tokens((states @ model.embedding.weight.T).argmax(-1), layout)
+        logits = states @ model.embedding.weight.T
+        alone = Tokens.padded([read_alone(logits[0])]) if isinstance(model.output, CTCOutput) else None
+        best = alone or Tokens(logits.argmax(-1), layout)
         end = model.posterior(best, layout, model.posterior_stack.project_kv(source)).mean
     return end - z
 
 
 def field_by_hand(task: DisplacementTask, pair: Pairs, epsilon: Tensor, first_moves: bool, out: ByHand) -> None:
-    model, layout = task.latent, pair.target.layout
+    model, layout = task.latent, places_of(task.latent, pair)
     with torch.no_grad():
         source = model.encode(pair.source)
         prior = model.prior(layout, model.prior.project_kv(source))
@@ -209,7 +251,7 @@ def field_by_hand(task: DisplacementTask, pair: Pairs, epsilon: Tensor, first_mo
         z = (z + direction(task.network, z, source, layout)).detach()
     wanted = displacement(model, z, source, layout, task.displacement.delta_steps)[0]
     found = direction(task.network, z, source, layout)[0]
-    for g, d in zip(found, wanted, strict=True):  # of each token
+    for g, d in zip(found, wanted, strict=True):  # of each place
         squared = sum(g[entry] ** 2 for entry in range(len(g)))
         product = sum(g[entry] * d[entry] for entry in range(len(g)))
         size = sum(d[entry].item() ** 2 for entry in range(len(g)))
@@ -235,7 +277,7 @@ def test_a_fields_cost_is_regression_on_deltas_displacement(latent: LatentModel,
 
     def expected() -> ByHand:
         torch.manual_seed(6)
-        layout = packed().target.layout
+        layout = latent.output.places(latent.encode(packed().source), packed().target)
         scale = 0.8 * torch.rand(len(ROWS), 1, 1)  # u ~ U(0, 1) of each row
         noise = torch.randn(*layout.segment.shape, LATENT.latent_dim, dtype=torch.float64)
         chance = torch.rand(len(ROWS), 1, 1).flatten().tolist()
@@ -251,15 +293,15 @@ def test_a_fields_cost_is_regression_on_deltas_displacement(latent: LatentModel,
 
 def test_the_displacement_has_as_many_steps_as_are_configured(latent: LatentModel) -> None:
     """Were the first one the last, the costs above would not know how many there are."""
-    batch = packed()
+    batch, found = packed(), []
     torch.manual_seed(3)
-    z = torch.randn(*batch.target.layout.segment.shape, LATENT.latent_dim, dtype=torch.float64)
-    layout, found = batch.target.layout, []
+    layout = latent.output.places(latent.encode(batch.source), batch.target)
+    z = torch.randn(*layout.segment.shape, LATENT.latent_dim, dtype=torch.float64)
     for steps in (1, 2, 3, 4):
         source = latent.encode(batch.source)
         found.append(field_task(latent, "score", steps)._displacement(z, source, layout)[layout.real])
         ends = [
-            displacement(latent, some[None], latent.encode(pair.source), pair.target.layout, steps)[0]
+            displacement(latent, some[None], latent.encode(pair.source), places_of(latent, pair), steps)[0]
             for pair, some in zip(alone(), per_sentence(z, layout), strict=True)
         ]
         torch.testing.assert_close(found[-1], torch.cat(ends))

@@ -154,7 +154,7 @@ class _CTC(torch.autograd.Function):
         labels: Tensor,
         tokens: Tensor,
         places: Tensor,
-        counted: Tensor,
+        learnt: Tensor,
         smoothing: float,
         chunk: int,
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -166,7 +166,7 @@ class _CTC(torch.autograd.Function):
         scores, best, states_grads = [], [], []
         weight_grad = torch.zeros_like(weight, dtype=full)
         rows = max(1, chunk // states.shape[1])
-        for chunk_states, label, mask in zip(*(x.split(rows) for x in (states_in, labels, counted)), strict=True):
+        for chunk_states, label, mask in zip(*(x.split(rows) for x in (states_in, labels, learnt)), strict=True):
             logits = (chunk_states @ matrix.T).to(full)
             normaliser = logits.logsumexp(2, keepdim=True)
             scores.append(logits.gather(2, label[:, None].expand(-1, logits.shape[1], -1)) - normaliser)
@@ -182,7 +182,7 @@ class _CTC(torch.autograd.Function):
         nll = -lattice.log_prob().masked_fill(~(lattice.starts & (places > 0)), 0.0).sum()
         likeliest = torch.cat(best).gather(1, posterior[..., :-1].argmax(1))
         if needs_grad:
-            share = ((1 - smoothing) * posterior * counted[..., None]).to(dtype)
+            share = ((1 - smoothing) * posterior * learnt[..., None]).to(dtype)
             states_grad = torch.cat(states_grads) - share @ matrix[labels]
             at_labels = (share.mT @ states_in).to(full)
             weight_grad = weight_grad.index_add(0, labels.flatten(), at_labels.flatten(0, 1), alpha=-1)
@@ -204,7 +204,7 @@ def ctc_loss(
     ids: Int[Tensor, "r t"],
     tokens: Int[Tensor, "r t"],
     blank: int,
-    counted: Bool[Tensor, "r p"],
+    learnt: Bool[Tensor, "r p"],
     smoothing: float = 0.1,
     chunk: int = 4096,
 ) -> TokenLoss:
@@ -213,13 +213,13 @@ def ctc_loss(
     `places` and `tokens` are segments. A sentence without places is left out; the others must be writable. Label
     smoothing is that of the cross-entropy at every place, with the label's distribution given y for the label: the loss
     is (1 − ε) times the negative log-likelihood plus ε times the cross-entropy of each place with the uniform
-    distribution. `counted`: the places that have a gradient, and that are smoothed. The others take part in the
+    distribution. `learnt`: the places that have a gradient, and that are smoothed. The others take part in the
     likelihood as they are. At most `chunk` places' logits are in memory at a time, forward and backward, and of a row's
     logits only those of its own labels are kept. Products are in the precision of autocast, all else in fp32. A token
     is correct if it is the likeliest id at the place that most probably has it.
     """
-    labels, counted = F.pad(ids, (0, 1), value=blank), counted & (places > 0)
-    loss, nll, likeliest = _CTC.apply(states, weight, labels, tokens, places, counted, smoothing, chunk)
+    labels, learnt = F.pad(ids, (0, 1), value=blank), learnt & (places > 0)
+    loss, nll, likeliest = _CTC.apply(states, weight, labels, tokens, places, learnt, smoothing, chunk)
     written = (places[:, :, None] == tokens[:, None, :]).any(1) & (tokens > 0)
     return TokenLoss(loss, nll, ((likeliest == ids) & written).sum(), written.sum())
 

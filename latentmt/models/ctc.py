@@ -71,10 +71,25 @@ class CTCOutput(Output):
         return LengthLoss(source.states.new_zeros(()).float(), fits.sum(), exists.sum())
 
     def token_loss(
-        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens, smoothing: float
+        self,
+        states: Float[Tensor, "r p d"],
+        places: Layout,
+        embedding: Embedding,
+        target: Tokens,
+        smoothing: float,
+        learnt: Bool[Tensor, "r p"] | None = None,
     ) -> TokenLoss:
-        segments = places.segment, target.ids, target.layout.segment
-        return ctc_loss(states, embedding.weight, *segments, BLANK, places.real, smoothing)
+        """Places that are not learnt still say which tokens are theirs."""
+        learnt, tokens = places.real if learnt is None else learnt, target.layout.segment
+        return ctc_loss(states, embedding.weight, places.segment, target.ids, tokens, BLANK, learnt, smoothing)
+
+    def wrong(
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens
+    ) -> Bool[Tensor, "r p"]:
+        """Compared with the likeliest way to write the target. So nothing is wrong if the target is what is read."""
+        labels = F.pad(target.ids, (0, 1), value=BLANK)
+        right = labels.gather(1, self._lattice(states, places, embedding, target, best=True).best_label())
+        return (self.labels(states, places, embedding) != right) & places.real
 
     def log_prob(
         self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens
@@ -113,6 +128,8 @@ class CTCOutput(Output):
         weight = posterior.masked_fill(~places.real[..., None], 0.0).to(values.dtype)
         return (weight / weight.sum(1, keepdim=True).clamp(min=1e-12)).mT @ values
 
-    def _lattice(self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens) -> Lattice:
+    def _lattice(
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens, best: bool = False
+    ) -> Lattice:
         scores = embedding.log_probs(states, F.pad(target.ids, (0, 1), value=BLANK))
-        return Lattice.walk(scores, places.segment, target.ids, target.layout.segment)
+        return Lattice.walk(scores, places.segment, target.ids, target.layout.segment, best)

@@ -76,9 +76,21 @@ class Output(nn.Module, ABC):
 
     @abstractmethod
     def token_loss(
-        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens, smoothing: float
+        self,
+        states: Float[Tensor, "r p d"],
+        places: Layout,
+        embedding: Embedding,
+        target: Tokens,
+        smoothing: float,
+        learnt: Bool[Tensor, "r p"] | None = None,
     ) -> TokenLoss:
-        """−log p(y|z,x) of a batch, smoothed."""
+        """−log p(y|z,x) of a batch, smoothed. `learnt`: the places that have a gradient, if not all have."""
+
+    @abstractmethod
+    def wrong(
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens
+    ) -> Bool[Tensor, "r p"]:
+        """The places whose likeliest id is not the target's."""
 
     @abstractmethod
     def log_prob(
@@ -151,9 +163,22 @@ class TokenOutput(Output):
         return length_loss(self.length_logits(source, sentences), source.segment, target.segment)
 
     def token_loss(
-        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens, smoothing: float
+        self,
+        states: Float[Tensor, "r p d"],
+        places: Layout,
+        embedding: Embedding,
+        target: Tokens,
+        smoothing: float,
+        learnt: Bool[Tensor, "r p"] | None = None,
     ) -> TokenLoss:
-        return smoothed_cross_entropy(states, embedding.weight, target.ids, target.layout.real, smoothing)
+        """Places that are not learnt are not counted."""
+        counted = places.real if learnt is None else places.real & learnt
+        return smoothed_cross_entropy(states, embedding.weight, target.ids, counted, smoothing)
+
+    def wrong(
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens
+    ) -> Bool[Tensor, "r p"]:
+        return (embedding.best(states) != target.ids) & places.real
 
     def log_prob(
         self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens

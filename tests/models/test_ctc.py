@@ -227,3 +227,25 @@ def test_nothing_is_owed_to_places_of_other_sentences() -> None:
     found = output.to_tokens(of_segment, states, places, embedding, pairs.target)
     expected = F.one_hot(pairs.target.layout.segment, 4).double()
     torch.testing.assert_close(found[pairs.target.layout.real], expected[pairs.target.layout.real])
+
+
+# What is wrong.
+
+
+@given(st.lists(st.sampled_from([BLANK, EOS, 5, 6, 7]), min_size=1, max_size=7))
+@settings(deadline=None)
+def test_nothing_is_wrong_if_the_target_is_what_is_read(labels: list[int]) -> None:
+    embedding = Embedding(VOCABULARY, VOCABULARY, dropout=0.0).double().requires_grad_(False)
+    embedding.weight.copy_(torch.eye(VOCABULARY))
+    states, places = states_of(torch.tensor([labels])), Layout.from_lengths(torch.tensor([len(labels)]), len(labels))
+    output = make()
+    assert not output.wrong(states, places, embedding, output.read(states, places, embedding)).any()
+
+
+def test_wrong_places_differ_from_the_likeliest_way_to_write_the_target(embedding: Embedding) -> None:
+    """`5 · 7 6 · EOS` for 5 6 EOS: only the 7 is wrong. For 5 8 6 EOS too, which stands there."""
+    states = states_of(torch.tensor([[5, BLANK, 7, 6, BLANK, EOS, 9]]))
+    places = Layout.from_lengths(torch.tensor([6]), 7)
+    for target in ([5, 6, EOS], [5, 8, 6, EOS]):
+        wrong = make().wrong(states, places, embedding, Tokens.padded([target]))
+        assert wrong.tolist() == [[False, False, True, False, False, False, False]]

@@ -18,7 +18,7 @@ from batches import LATENT, OUTPUTS, ROWS, SIZE, VOCABULARY, alone, gradients, p
 from ctc import nll_alone, read_alone
 from torch import Tensor, nn
 
-from latentmt.data.tokenizer import BOS, EOS
+from latentmt.data.tokenizer import BLANK, BOS, EOS
 from latentmt.data.tokens import Layout, Pairs, Tokens
 from latentmt.fields.energy import EnergyNetwork
 from latentmt.fields.learned import DisplacementConfig, DisplacementTask, FieldConfig
@@ -29,7 +29,9 @@ from latentmt.models.latent import LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import EncoderOutput
+from latentmt.nn.lattice import Lattice
 from latentmt.task import Task
+from latentmt.train.glancing import GlancingConfig, given_places
 from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 
 SMOOTHING = 0.2
@@ -132,27 +134,35 @@ def places_of(model: LatentModel, pair: Pairs) -> Layout:
     return Layout.from_lengths(torch.tensor([size]), size)
 
 
-def tokens_by_hand(model: LatentModel, logits: Tensor, target: list[int], out: ByHand) -> Tensor:
-    """One token a place: the cross-entropy of each."""
+def tokens_by_hand(logits: Tensor, target: list[int], given: list[bool], out: ByHand) -> Tensor:
+    """One token a place: the cross-entropy of each that is not given."""
     total = torch.zeros((), dtype=torch.float64)
     for place, label in enumerate(target):
-        cost, nll = smoothed(logits[place], label)
-        total = total + cost
-        out.count(nll=nll, correct=logits[place].argmax() == label, tokens=1)
+        if not given[place]:
+            cost, nll = smoothed(logits[place], label)
+            total = total + cost
+            out.count(nll=nll, correct=logits[place].argmax() == label, tokens=1)
     return total
 
 
-def ctc_by_hand(model: LatentModel, logits: Tensor, target: list[int], out: ByHand) -> Tensor:
-    """The likelihood over all ways to write the target; of smoothing, what is spread over the vocabulary."""
-    log_prob = logits.log_softmax(-1)
+def ctc_by_hand(logits: Tensor, target: list[int], given: list[bool], out: ByHand) -> Tensor:
+    """The likelihood over all ways to write the target; of smoothing, what is spread over the vocabulary.
+
+    Places that are given take part, but nothing is learnt there.
+    """
+    constant = torch.tensor(given)[:, None]
+    log_prob = torch.where(constant, logits.detach(), logits).log_softmax(-1)
     nll = nll_alone(log_prob, target)
+    uniform = -log_prob.mean(-1)[~constant[:, 0]].sum()
+    if any(given):
+        return (1 - SMOOTHING) * nll + SMOOTHING * uniform
     (share,) = torch.autograd.grad(nll, logits, retain_graph=True)
     posterior = (log_prob.exp() - share).detach()  # how probably each place has each label, given the target
     for label in target:
         peak = posterior[:, label].argmax()
         out.count(correct=logits[peak].argmax() == label, tokens=1)
     out.count(nll=nll)
-    return (1 - SMOOTHING) * nll - SMOOTHING * log_prob.mean(-1).sum()
+    return (1 - SMOOTHING) * nll + SMOOTHING * uniform
 
 
 def length_by_hand(model: LatentModel, source: EncoderOutput, pair: Pairs, out: ByHand) -> Tensor:
@@ -165,7 +175,42 @@ def length_by_hand(model: LatentModel, source: EncoderOutput, pair: Pairs, out: 
     return -(lengths.exp()[label] / lengths.exp().sum()).log()
 
 
-def latent_by_hand(model: LatentModel, pair: Pairs, epsilon: Tensor, budget: float, out: ByHand) -> list[float]:
+@dataclass
+class Glance:
+    """What is drawn for glancing, and what is done with it."""
+
+    weight: float
+    ratio: float
+    chance: Tensor
+    """A number from 0 to 1 for every place."""
+
+
+def glance_by_hand(model: LatentModel, pair: Pairs, z: Tensor, glance: Glance, out: ByHand) -> Tensor:
+    """The loss of the places that are not given."""
+    source, places, target = model.encode(pair.source), places_of(model, pair), pair.target.ids[0].tolist()
+    mode = model.prior(places, model.prior.project_kv(source)).mode
+    memory = model.decoder_stack.project_kv(source)
+    guess = (model.decode(mode, places, memory)[0] @ model.embedding.weight.T).argmax(-1).tolist()
+    right = target
+    if isinstance(model.output, CTCOutput):  # the likeliest of all ways to write the target
+        guess[-1] = EOS
+        log_prob = (model.decode(mode, places, memory)[0] @ model.embedding.weight.T).log_softmax(-1)
+        labels, one = [*target, BLANK], torch.ones(1, len(log_prob), dtype=torch.long)
+        lattice = Lattice.walk(log_prob[:, labels][None], one, torch.tensor([target]), one[:, : len(target)], best=True)
+        right = [labels[label] for label in lattice.best_label()[0].tolist()]
+    wrong = [a != b for a, b in zip(guess, right, strict=True)]
+    share = sum(wrong) / len(wrong)
+    given = [float(chance) < glance.ratio * share for chance in glance.chance]
+    mixed = torch.where(torch.tensor(given)[None, :, None], z.detach(), mode)
+    write = ctc_by_hand if isinstance(model.output, CTCOutput) else tokens_by_hand
+    rest = write(model.decode(mixed, places, memory)[0] @ model.embedding.weight.T, target, given, ByHand())
+    out.count(wrong=sum(wrong), given=sum(given), places=len(given))
+    return glance.weight * rest
+
+
+def latent_by_hand(
+    model: LatentModel, pair: Pairs, epsilon: Tensor, budget: float, out: ByHand, glance: Glance | None = None
+) -> list[float]:
     """Adds a sentence's cost; returns the KL of its places."""
     source, target, places = model.encode(pair.source), pair.target, places_of(model, pair)
     q = model.posterior(target, places, model.posterior_stack.project_kv(source))
@@ -173,7 +218,10 @@ def latent_by_hand(model: LatentModel, pair: Pairs, epsilon: Tensor, budget: flo
     z = q.mean + q.std * epsilon
     states = model.decode(z, places, model.decoder_stack.project_kv(source))[0]
     write = ctc_by_hand if isinstance(model.output, CTCOutput) else tokens_by_hand
-    total = write(model, states @ model.embedding.weight.T, target.ids[0].tolist(), out)
+    none = [False] * len(states)
+    total = write(states @ model.embedding.weight.T, target.ids[0].tolist(), none, out)
+    if glance:
+        total = total + glance_by_hand(model, pair, z, glance, out)
     divergences = []
     for place in range(len(states)):
         divergence = torch.zeros((), dtype=torch.float64)
@@ -206,6 +254,51 @@ def test_the_latent_models_cost_is_the_elbo_of_length_and_tokens(latent: LatentM
 
     same(task, {"kl_budget": budget}, 4, expected)
     assert min(divergences) < 10 < max(divergences)  # the budget decides for some tokens, and for some not
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.4, 0.7])
+def test_glancing_adds_the_loss_of_the_places_that_are_not_given(latent: LatentModel, ratio: float) -> None:
+    task = LatentTask(latent, SMOOTHING, ElboConfig(glancing=GlancingConfig(weight=0.8)))
+    with torch.no_grad():
+        latent.embedding.weight.div_(4)
+    sums: dict[str, float] = {}
+
+    def expected() -> ByHand:
+        torch.manual_seed(4)
+        layout = latent.output.places(latent.encode(packed().source), packed().target)
+        noise = torch.randn(*layout.segment.shape, LATENT.latent_dim, dtype=torch.float64)
+        chances = torch.rand(layout.segment.shape)
+        out, rows = ByHand(), (per_sentence(noise, layout), per_sentence(chances, layout))
+        for pair, epsilon, chance in zip(alone(), *rows, strict=True):
+            latent_by_hand(latent, pair, epsilon[None], 0.1, out, Glance(0.8, ratio, chance))
+        sums.update(out.sums)
+        return out
+
+    same(task, {"kl_budget": 0.1, "glancing_ratio": ratio}, 4, expected)
+    assert (0 < sums["given"] < sums["places"]) if ratio else sums["given"] == 0
+    assert 0 < sums["wrong"] <= sums["places"]
+    assert {"wrong", "given"} <= task.metrics.keys()
+
+
+def test_the_ratio_of_glancing_changes_during_a_run(latent: LatentModel) -> None:
+    task = LatentTask(latent, SMOOTHING, ElboConfig(glancing=GlancingConfig(ratio=0.6, ratio_end=0.2)))
+    ratios = [task.controls(step, 200)["glancing_ratio"] for step in (0, 50, 100, 200, 300)]
+    assert ratios == pytest.approx([0.6, 0.5, 0.4, 0.2, 0.2])
+    assert "glancing_ratio" not in LatentTask(latent, SMOOTHING, ElboConfig()).controls(0, 200)
+
+
+def test_as_many_places_are_given_as_are_wrong_in_proportion() -> None:
+    """In each sentence, whichever of its places are wrong; and no padding."""
+    segment = torch.tensor([[1] * 400 + [2] * 400 + [0] * 200]).expand(50, -1)
+    places = Layout.from_segments(segment)
+    wrong = places.real & torch.cat((torch.arange(400) < 100, torch.ones(600, dtype=torch.bool)))
+    torch.manual_seed(0)
+    given = given_places(wrong, places, torch.tensor(0.6))
+    shares = [float(given[segment == number].float().mean()) for number in (0, 1, 2)]
+    assert shares == pytest.approx([0.0, 0.6 * 0.25, 0.6], abs=0.01)
+    among = float(given[:, :100].float().mean()), float(given[:, 100:400].float().mean())
+    assert among == pytest.approx((0.15, 0.15), abs=0.015)
+    assert not given_places(torch.zeros_like(wrong), places, torch.tensor(1.0)).any()
 
 
 def test_the_kl_budget_decays_during_a_run(latent: LatentModel) -> None:

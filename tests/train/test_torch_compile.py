@@ -30,11 +30,12 @@ from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import cuda_graph
 from latentmt.task import CostFunction, Task
+from latentmt.train.glancing import GlancingConfig
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import TrainStep
 from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 
-GRAPHS = {"teacher": 1, "latent": 1, "score": 1, "energy": 2, "latent ctc": 1, "score ctc": 1}
+GRAPHS = {"teacher": 1, "latent": 1, "score": 1, "energy": 2, "glancing ctc": 1, "score ctc": 1}
 """In how many pieces each task is compiled. An energy is differentiated twice: only what is frozen beside it is."""
 TOLERANCE = {"fp32": 1e-5, "bf16": 2e-2}
 """Relative to a tensor's largest entry. Compiled in bf16, products that are in fp32 on the way there are in bf16 on the
@@ -53,8 +54,8 @@ def make_task(name: str, dropout: float = 0.0) -> Task:
     name, _, output = name.partition(" ")
     config = LatentConfig(**SIZE, encoder_layers=1, dropout=dropout, latent_dim=3, output=output or "tokens")
     latent = LatentModel(config, VOCABULARY)
-    if name == "latent":
-        return LatentTask(latent, 0.1, ElboConfig())
+    if name in ("latent", "glancing"):
+        return LatentTask(latent, 0.1, ElboConfig(glancing=GlancingConfig() if name == "glancing" else None))
     net = field_network(FieldConfig(kind=name, **SIZE, dropout=dropout), config)
     torch.nn.init.normal_(net.head.weight, std=0.1)
     return DisplacementTask(
@@ -136,8 +137,9 @@ def main() -> None:
 # The tests.
 
 
-CASES = (*((name, "fp32") for name in GRAPHS), ("latent", "bf16"))
-MORE = tuple((name, "bf16") for name in GRAPHS if name != "latent")
+LOW = ("latent", "glancing ctc")
+CASES = (*((name, "fp32") for name in GRAPHS), *((name, "bf16") for name in LOW))
+MORE = tuple((name, "bf16") for name in GRAPHS if name not in LOW)
 """Compiling takes long, and the latent model's cost has all that a lower precision touches."""
 each_case = pytest.mark.parametrize(
     ("name", "kind"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in MORE)]

@@ -142,8 +142,9 @@ class _CTC(torch.autograd.Function):
     """Loss and gradient in one pass over chunks of rows, like `_SmoothedCrossEntropy`.
 
     The gradient for a place's logits is its softmax less its smoothed label distribution, which the lattice gives once
-    all chunks are done. That distribution is zero but for the labels of the row. So the part of the softmax is
-    multiplied chunk by chunk, and the rest at the end, at the rows' labels alone.
+    all chunks are done. That distribution is uniform but for the labels of the row. So all other columns are multiplied
+    chunk by chunk, and those of the labels at the end. (Softmax and labels nearly cancel there. Their difference must
+    be taken before it is rounded to the precision of autocast.)
     """
 
     @staticmethod
@@ -169,23 +170,29 @@ class _CTC(torch.autograd.Function):
         for chunk_states, label, mask in zip(*(x.split(rows) for x in (states_in, labels, learnt)), strict=True):
             logits = (chunk_states @ matrix.T).to(full)
             normaliser = logits.logsumexp(2, keepdim=True)
-            scores.append(logits.gather(2, label[:, None].expand(-1, logits.shape[1], -1)) - normaliser)
+            columns = label[:, None].expand(-1, logits.shape[1], -1)
+            scores.append(logits.gather(2, columns) - normaliser)
             best.append(logits.argmax(2))
             uniform = uniform + (normaliser[..., 0] - logits.mean(2)).masked_fill(~mask, 0.0).sum()
             if needs_grad:
-                grad = (logits - normaliser).exp() - smoothing / len(weight)
+                grad = ((logits - normaliser).exp() - smoothing / len(weight)).scatter(2, columns, 0.0)
                 grad = (grad * mask[..., None]).to(dtype)
                 states_grads.append(grad @ matrix)
                 weight_grad = weight_grad + grad.flatten(0, 1).T @ chunk_states.flatten(0, 1)
-        lattice = Lattice.walk(torch.cat(scores), places, labels[:, :-1], tokens)
+        score = torch.cat(scores)
+        lattice = Lattice.walk(score, places, labels[:, :-1], tokens)
         posterior = lattice.posterior().masked_fill(places[..., None] == 0, 0.0)
         nll = -lattice.log_prob().masked_fill(~(lattice.starts & (places > 0)), 0.0).sum()
         likeliest = torch.cat(best).gather(1, posterior[..., :-1].argmax(1))
         if needs_grad:
-            share = ((1 - smoothing) * posterior * learnt[..., None]).to(dtype)
-            states_grad = torch.cat(states_grads) - share @ matrix[labels]
-            at_labels = (share.mT @ states_in).to(full)
-            weight_grad = weight_grad.index_add(0, labels.flatten(), at_labels.flatten(0, 1), alpha=-1)
+            first = (labels[:, :, None] == labels[:, None, :]).int().argmax(2)  # where each label occurs first
+            wanted = torch.zeros_like(posterior).scatter_add(2, first[:, None].expand_as(posterior), posterior)
+            grad = (score.exp() - smoothing / len(weight)) - (1 - smoothing) * wanted
+            grad = grad * (first == torch.arange(first.shape[1], device=first.device))[:, None]
+            grad = (grad * learnt[..., None]).to(dtype)
+            states_grad = torch.cat(states_grads) + grad @ matrix[labels]
+            at_labels = (grad.mT @ states_in).to(full).flatten(0, 1)
+            weight_grad = weight_grad.index_add(0, labels.flatten(), at_labels)
             ctx.save_for_backward(states_grad.to(states.dtype), weight_grad.to(weight.dtype))
         ctx.mark_non_differentiable(nll, likeliest)
         return (1 - smoothing) * nll + smoothing * uniform, nll, likeliest
@@ -240,18 +247,23 @@ def kl_budget(step: int, total: int, start: float = 1.0, floor: float = 0.0) -> 
 
 
 def length_loss(
-    logits: Float[Tensor, "r n lengths"], source: Int[Tensor, "r s"], target: Int[Tensor, "r t"]
+    logits: Float[Tensor, "r n lengths"], source: Int[Tensor, "r s"], target: Int[Tensor, "r t"], std: float = 0.0
 ) -> LengthLoss:
     """Cross-entropy of target − source length, clamped to the predicted range, for each sentence of each row.
 
-    `source` and `target` are the segments of the two sides. Sentences that do not exist are not counted.
+    `source` and `target` are the segments of the two sides. Sentences that do not exist are not counted. With a `std`,
+    the label is a Gaussian around the length, so that lengths that are nearly right cost less than others.
     """
     sentences, classes = logits.shape[1:]
     limit = classes // 2
     target_length = segment_lengths(target, sentences)
     label = (target_length - segment_lengths(source, sentences)).clamp(-limit, limit) + limit
     exists = target_length > 0
-    losses = F.cross_entropy(logits.flatten(0, 1).float(), label.flatten(), reduction="none").view(label.shape)
+    wanted = label.flatten()
+    if std:
+        distance = torch.arange(classes, device=label.device) - wanted[:, None]
+        wanted = (-0.5 * (distance / std).square()).softmax(1)
+    losses = F.cross_entropy(logits.flatten(0, 1).float(), wanted, reduction="none").view(label.shape)
     return LengthLoss(
         loss=losses.masked_fill(~exists, 0.0).sum(),
         correct=((logits.argmax(2) == label) & exists).sum(),

@@ -165,6 +165,22 @@ def test_ctc_without_gradients_and_under_autocast() -> None:
     torch.testing.assert_close(found, wanted, rtol=0.1, atol=0.1)
 
 
+def test_ctcs_gradient_is_exact_in_low_precision_where_little_is_left_to_learn() -> None:
+    """There softmax and labels nearly cancel. Relative to the gradient, which is then small."""
+    labels = torch.full(PLACES.shape, BLANK)
+    labels[0, :8] = torch.tensor([4, BLANK, 5, 4, BLANK, BLANK, 3, 3])
+    labels[1, :7] = torch.tensor([6, BLANK, 6, 3, 7, BLANK, 3])
+    labels[2, 3:8] = torch.tensor([11, 12, BLANK, BLANK, 3])
+    weight = torch.eye(VOCABULARY, requires_grad=True)
+    states = (9.0 * F.one_hot(labels, VOCABULARY)).requires_grad_()
+    exact = torch.autograd.grad(ctc(states, weight, smoothing=0.0).loss, (states, weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = torch.autograd.grad(ctc(states, weight, smoothing=0.0).loss, (states, weight))
+    for wanted, rough in zip(exact, found, strict=True):
+        assert wanted.abs().max() < 0.2
+        assert (wanted - rough).norm() < 0.01 * wanted.norm()
+
+
 def test_logits_of_no_more_than_a_chunk_of_places_exist_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     real = Tensor.logsumexp
@@ -249,3 +265,18 @@ def test_a_perfect_field_leaves_nothing_unexplained() -> None:
     got = displacement_regression(move.clone(), move, real)
     assert (1 + got.loss / got.size).item() == pytest.approx(0.0, abs=1e-6)
     assert got.cosine.item() == pytest.approx(3.0, rel=1e-5)
+
+
+def test_soft_lengths_are_a_gaussian_around_the_right_one() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(1, 3, 5)
+    source, target = torch.tensor([[1, 1, 2, 2, 2]]), torch.tensor([[1, 1, 2, 0, 0]])  # differences 0 and −2 within ±2
+    for std in (0.5, 2.0):
+        expected = 0.0
+        for sentence, difference in enumerate((0, -2)):
+            wanted = torch.tensor([math.exp(-((d - difference) ** 2) / (2 * std**2)) for d in range(-2, 3)])
+            expected -= float((wanted / wanted.sum() * logits[0, sentence].log_softmax(0)).sum())
+        assert length_loss(logits, source, target, std).loss.item() == pytest.approx(expected, rel=1e-5)
+    hard, soft = length_loss(logits, source, target), length_loss(logits, source, target, 1e-3)
+    torch.testing.assert_close(soft.loss, hard.loss)
+    assert (soft.correct, soft.count) == (hard.correct, hard.count)

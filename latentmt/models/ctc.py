@@ -65,7 +65,9 @@ class CTCOutput(Output):
         of_target = project_kv(self.target_keys_values, EncoderOutput(states, target.layout.segment), self.size)
         return self.positions(places.position), memory.joined(of_target)
 
-    def length_loss(self, source: EncoderOutput, places: Layout, target: Layout, sentences: int) -> LengthLoss:
+    def length_loss(
+        self, source: EncoderOutput, places: Layout, target: Layout, sentences: int, std: float = 0.0
+    ) -> LengthLoss:
         """None. A length is right if the target can be written on the places."""
         exists, fits = (segment_lengths(layout.segment, sentences) > 0 for layout in (target, places))
         return LengthLoss(source.states.new_zeros(()).float(), fits.sum(), exists.sum())

@@ -126,11 +126,16 @@ class LatentModel(nn.Module):
         return self.posterior_head.distribution(self.posterior_stack(x, places.segment, memory))
 
     def decode(
-        self, z: Float[Tensor, "r p D"], places: Layout, memory: Memory, attention_weights: list[Tensor] | None = None
+        self,
+        z: Float[Tensor, "r p D"],
+        places: Layout,
+        memory: Memory,
+        attention_weights: list[Tensor] | None = None,
+        hidden: list[Tensor] | None = None,
     ) -> Float[Tensor, "r p d"]:
-        """The states that predict y from z. Memory: `decoder_stack.project_kv(source)`."""
+        """The states that predict y from z. Memory: `decoder_stack.project_kv(source)`. Lists: see `DecoderStack`."""
         states: Tensor = self.decoder_stack(
-            self.latent_input(z, places), places.segment, memory, attention_weights=attention_weights
+            self.latent_input(z, places), places.segment, memory, attention_weights=attention_weights, hidden=hidden
         )
         return states
 

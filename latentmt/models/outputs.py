@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from latentmt.config import Section, added
 from latentmt.data.tokenizer import PAD
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.nn.attention import EncoderOutput, Memory, membership, segment_lengths
+from latentmt.nn.attention import FORBIDDEN, EncoderOutput, Memory, membership, segment_lengths
 from latentmt.nn.positions import MAX_POSITIONS, Embedding
 from latentmt.nn.transformer import Readout, StackSize
 from latentmt.objectives import LengthLoss, TokenLoss, length_loss, smoothed_cross_entropy
@@ -41,6 +41,8 @@ class OutputConfig(Section):
     """The output model's registered name: `tokens` or `ctc`."""
     upsampling: Annotated[int, Field(ge=1), added(2)] = 2
     """Places for each token of the source, with CTC."""
+    length_pooling: Annotated[Literal["mean", "attention"], added("mean")] = "mean"
+    """What the length is predicted from: the mean of the encoder's states, or one with learnt weights."""
 
 
 class Output(nn.Module, ABC):
@@ -71,8 +73,10 @@ class Output(nn.Module, ABC):
         """The input of the posterior's stack and what it attends to. Memory: of the source."""
 
     @abstractmethod
-    def length_loss(self, source: EncoderOutput, places: Layout, target: Layout, sentences: int) -> LengthLoss:
-        """The loss of the lengths of a batch. `sentences`: the maximum in a row."""
+    def length_loss(
+        self, source: EncoderOutput, places: Layout, target: Layout, sentences: int, std: float = 0.0
+    ) -> LengthLoss:
+        """The loss of the lengths of a batch. `sentences`: the maximum in a row. `std`: as in `objectives`."""
 
     @abstractmethod
     def token_loss(
@@ -123,17 +127,22 @@ class Output(nn.Module, ABC):
 
 
 class TokenOutput(Output):
-    """One token per place. The length is predicted from the mean of the encoder's states."""
+    """One token per place. The length is predicted from a mean of the encoder's states."""
 
     def __init__(self, config: OutputConfig, posterior: StackSize) -> None:
         super().__init__()
+        self.length_query = Readout(posterior.width, 1) if config.length_pooling == "attention" else None
         self.length_hidden = nn.Linear(posterior.width, posterior.width)
         self.length_head = Readout(posterior.width, 2 * LENGTH_LIMIT + 1)
 
     def length_logits(self, source: EncoderOutput, sentences: int) -> Float[Tensor, "r {sentences} lengths"]:
         """Logits of target − source length, from −50 to 50, for segments 1 to `sentences` of each row."""
-        member = membership(source.segment, sentences).to(source.states.dtype)
-        pooled = (member @ source.states) / member.sum(2, keepdim=True).clamp(min=1)
+        member, states = membership(source.segment, sentences), source.states
+        if self.length_query is None:
+            pooled = (member.to(states.dtype) @ states) / member.sum(2, keepdim=True).clamp(min=1).to(states.dtype)
+        else:
+            score = self.length_query(states)[..., 0]
+            pooled = score[:, None].masked_fill(~member, FORBIDDEN).softmax(2).to(states.dtype) @ states
         logits: Tensor = self.length_head(F.relu(self.length_hidden(pooled)))
         return logits
 
@@ -159,8 +168,10 @@ class TokenOutput(Output):
         """The target itself, attending to the source."""
         return embedding(target.ids, target.layout.position), memory
 
-    def length_loss(self, source: EncoderOutput, places: Layout, target: Layout, sentences: int) -> LengthLoss:
-        return length_loss(self.length_logits(source, sentences), source.segment, target.segment)
+    def length_loss(
+        self, source: EncoderOutput, places: Layout, target: Layout, sentences: int, std: float = 0.0
+    ) -> LengthLoss:
+        return length_loss(self.length_logits(source, sentences), source.segment, target.segment, std)
 
     def token_loss(
         self,

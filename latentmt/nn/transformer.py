@@ -199,11 +199,13 @@ class DecoderStack(nn.Module):
         memory: Memory,
         create_graph: bool = False,
         attention_weights: list[Tensor] | None = None,
+        hidden: list[Tensor] | None = None,
     ) -> Float[Tensor, "r t d"]:
         """All tokens at once. `create_graph` is needed for a double backward, and is slower.
 
-        The cross-attention weights of every layer are appended to `attention_weights`, if given. With n times as many
-        rows as the memory, every n consecutive rows are candidates for one of its rows.
+        The cross-attention weights of every layer are appended to `attention_weights`, if given, and the states after
+        every layer but the last to `hidden`, normalised like the last ones. With n times as many rows as the memory,
+        every n consecutive rows are candidates for one of its rows.
         """
         dtype = compute_dtype(x)
         bias = attention_bias(segment, segment, dtype, self.causal)
@@ -212,7 +214,9 @@ class DecoderStack(nn.Module):
         inputs = x
         with attention_kernels(x.device, create_graph):
             layers = cast("Iterable[DecoderLayer]", self.layers)
-            for layer, keys_values in zip(layers, memory.keys_values.unbind(), strict=True):
+            for number, (layer, keys_values) in enumerate(zip(layers, memory.keys_values.unbind(), strict=True)):
+                if hidden is not None and number:
+                    hidden.append(self.norm(x))
                 if attention_weights is not None:
                     attention_weights.append(layer.attention_weights(x, bias, keys_values, memory_bias))
                 x = layer(x, bias, keys_values, memory_bias)

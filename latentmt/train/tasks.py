@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import torch
@@ -63,6 +63,10 @@ class ElboConfig(Section):
     """The budget decays linearly to this over the second half. With 0 the posterior may collapse."""
     glancing: Annotated[GlancingConfig | None, added(None)] = None
     """If named (`{}` for its defaults), the decoder also learns from the prior's latents (`train/glancing.py`)."""
+    deep_supervision: Annotated[bool, added(False)] = False
+    """Whether every layer of the decoder predicts the target; the loss is the mean over layers."""
+    length_std: Annotated[float, Field(ge=0), added(0.0)] = 0.0
+    """The standard deviation of the lengths that are learnt, around the right one; with 0 only that is."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class LatentTask:
         memory = model.decoder_stack.project_kv(source)
         tokens = self._token_loss(z, places, memory, target)
         kl = free_bits_kl(prior.kl(posterior), places.real, controls["kl_budget"])
-        length = model.output.length_loss(source, places, target.layout, MAX_PAIRS)
+        length = model.output.length_loss(source, places, target.layout, MAX_PAIRS, self.elbo.length_std)
         total = tokens.loss + kl.loss + length.loss
         sums = {"nll": tokens.nll, "kl": kl.raw, "correct": tokens.correct, "tokens": tokens.count}
         sums |= {"right_lengths": length.correct, "sentences": length.count}
@@ -124,10 +128,13 @@ class LatentTask:
         target: Tokens,
         learnt: Bool[Tensor, "r p"] | None = None,
     ) -> TokenLoss:
-        """−log p(y|z,x). Memory: of the decoder."""
+        """−log p(y|z,x), or its mean over the decoder's layers. Memory: of the decoder."""
         model = self.network
-        states = model.decode(z, places, memory)
-        return model.output.token_loss(states, places, model.embedding, target, self.smoothing, learnt)
+        hidden: list[Tensor] = []
+        states = model.decode(z, places, memory, hidden=hidden if self.elbo.deep_supervision else None)
+        given = places, model.embedding, target, self.smoothing, learnt
+        *earlier, last = [model.output.token_loss(each, *given) for each in (*hidden, states)]
+        return replace(last, loss=sum((each.loss for each in earlier), last.loss) / (len(earlier) + 1))
 
     @torch.no_grad()
     def _glance(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from batches import (
@@ -86,12 +88,25 @@ def test_packed_gradients_equal_the_sum_over_single_pairs(output: str) -> None:
     assert all(torch.isfinite(g).all() and g.any() for g in expected.values())
 
 
-def test_length_logits_depend_on_one_sentence_only(model: LatentModel) -> None:
+@pytest.mark.parametrize("pooling", ["mean", "attention"])
+def test_length_logits_depend_on_one_sentence_only(pooling: str) -> None:
+    torch.manual_seed(0)
+    model = LatentModel(replace(LATENT, length_pooling=pooling), VOCABULARY).double()
     expected = [model.output.length_logits(model.encode(pair.source), 1)[0, 0] for pair in alone()]
     logits = model.output.length_logits(model.encode(packed().source), SENTENCES)
     assert logits.shape[1:] == (SENTENCES, 2 * LENGTH_LIMIT + 1)
     close([logits[0, 0], logits[0, 1], logits[0, 2], logits[1, 0], logits[3, 0], logits[3, 1]], expected)
     assert torch.isfinite(logits).all()
+
+
+def test_the_weights_of_a_length_are_learnt() -> None:
+    torch.manual_seed(0)
+    model = LatentModel(replace(LATENT, length_pooling="attention"), VOCABULARY).double()
+    source = model.encode(padded().source)
+    score = source.states[3] @ model.output.length_query.weight[0] + model.output.length_query.bias
+    pooled = score.softmax(0) @ source.states[3]
+    expected = model.output.length_head(torch.relu(model.output.length_hidden(pooled)))
+    close([model.output.length_logits(source, 1)[3, 0]], [expected])
 
 
 def test_projected_keys_and_values_can_be_reused(model: LatentModel) -> None:

@@ -7,10 +7,11 @@ all gradients must be equal, given the same noise.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import EncoderOutput
 from latentmt.nn.lattice import Lattice
-from latentmt.task import Task
+from latentmt.task import Cost, Task
 from latentmt.train.glancing import GlancingConfig, given_places
 from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 
@@ -278,6 +279,36 @@ def test_glancing_adds_the_loss_of_the_places_that_are_not_given(latent: LatentM
     assert (0 < sums["given"] < sums["places"]) if ratio else sums["given"] == 0
     assert 0 < sums["wrong"] <= sums["places"]
     assert {"wrong", "given"} <= task.metrics.keys()
+
+
+def test_deep_supervision_is_the_mean_loss_of_the_decoders_layers(latent: LatentModel) -> None:
+    """The same weights with fewer layers of the decoder, one model after another; all else is the same."""
+    controls = {"kl_budget": torch.tensor(0.1, dtype=torch.float64)}
+    plain, batch = LatentTask(latent, SMOOTHING, ElboConfig()), packed()
+
+    def drawn(task: LatentTask) -> Cost:
+        torch.manual_seed(4)
+        return task.cost(batch, controls)
+
+    deep = drawn(LatentTask(latent, SMOOTHING, ElboConfig(deep_supervision=True)))
+    costs = [drawn(plain)]
+    stack = latent.decoder_stack
+    for layers in range(1, len(stack.layers)):
+        shallow = copy.deepcopy(latent)
+        shallow.decoder_stack.layers = shallow.decoder_stack.layers[:layers]
+        size = replace(stack.size, layers=layers)
+        width = size.width * 2 * layers
+        projection = nn.Linear(size.width, width).double()
+        projection.weight.data, projection.bias.data = (
+            parameter.data[:width] for parameter in (stack.source_keys_values.weight, stack.source_keys_values.bias)
+        )
+        shallow.decoder_stack.source_keys_values, shallow.decoder_stack.size = projection, size
+        costs.append(drawn(LatentTask(shallow, SMOOTHING, ElboConfig())))
+    assert len(costs) > 1
+    mean = sum(cost.total for cost in costs) / len(costs)
+    torch.testing.assert_close(deep.total, mean)
+    for name in ("nll", "kl", "correct", "tokens"):
+        assert deep.sums[name] == costs[0].sums[name]  # what is reported is the last layer's
 
 
 def test_the_ratio_of_glancing_changes_during_a_run(latent: LatentModel) -> None:

@@ -55,7 +55,8 @@ def make_task(name: str, dropout: float = 0.0) -> Task:
     config = LatentConfig(**SIZE, encoder_layers=1, dropout=dropout, latent_dim=3, output=output or "tokens")
     latent = LatentModel(config, VOCABULARY)
     if name in ("latent", "glancing"):
-        return LatentTask(latent, 0.1, ElboConfig(glancing=GlancingConfig() if name == "glancing" else None))
+        more = {"glancing": GlancingConfig(), "deep_supervision": True, "length_std": 1.0} if name == "glancing" else {}
+        return LatentTask(latent, 0.1, ElboConfig(**more))
     net = field_network(FieldConfig(kind=name, **SIZE, dropout=dropout), config)
     torch.nn.init.normal_(net.head.weight, std=0.1)
     return DisplacementTask(

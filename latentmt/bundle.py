@@ -9,27 +9,39 @@
 A model is a folder with a bundle of each network it has, named by kind: `latent`, a field's name, `teacher`. A field
 carries the fingerprint of the latent model it was trained on. This file reads and checks bundles without torch;
 networks are written and built by `networks`.
+
+A file is checked when it is read. Its content is not read from anywhere but `Bundle.read`.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
+from safetensors import SafetensorError
 
 import latentmt
-from latentmt.config import Section, load, load_versioned
-from latentmt.data.corpus import FileFacts
+from latentmt.config import Section, from_yaml, load_versioned
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
-from latentmt.files import sha256
+from latentmt.files import read_plain
+from latentmt.verified import FileFacts, VerifiedFiles
 
 FORMAT = 1
 """Raised whenever a bundle written before could be misread."""
+
+INDEX = "model.safetensors.index.json"
+WEIGHTS = ".safetensors"
+"""How the names of files with weights end."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +86,83 @@ class BundleFormat(Section):
 
 
 @dataclass(frozen=True)
+class Part:
+    """A tensor of a bundle, or one of the blocks of rows that a large one is split into."""
+
+    name: str
+    number: int
+    """0 for a whole tensor; 0, 1, … for blocks."""
+    tensor: Any
+    """Of the library that loads it."""
+    file: Path
+
+
+@dataclass(frozen=True)
 class Bundle:
-    """A bundle whose files are whole."""
+    """An opened bundle. All files have their size, and all but the weights their hash."""
 
     folder: Path
-    header: BundleHeader
     about: BundleFormat
-    tokenizer: Tokenizer
+
+    @property
+    def files(self) -> VerifiedFiles:
+        return VerifiedFiles(self.folder, self.about.files, "format.json")
+
+    @cached_property
+    def header(self) -> BundleHeader:
+        return self.config(BundleHeader)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        try:
+            return Tokenizer(self.read("tokenizer.model"))
+        except UserError as error:
+            raise UserError(f"{self.folder / 'tokenizer.model'}: {error}") from None
+
+    def config(self, kind: type[T]) -> T:
+        """config.yaml as a `kind`."""
+        return from_yaml(self.read("config.yaml"), kind, str(self.folder / "config.yaml"))
+
+    def read(self, name: str) -> bytes:
+        """The content of a file, which is what was hashed. A damaged file is named in the error."""
+        return self.files.read(name)
+
+    def tensors(self, load: Callable[[bytes], Mapping[str, Any]]) -> Iterator[Part]:
+        """The weights, a file in memory at a time; the parts of a tensor in order.
+
+        `load` parses the content of a safetensors file: `safetensors.torch.load`, or that of another library.
+        """
+        index = self._index()
+        for file in sorted(set(index.values())):
+            path = self.folder / file
+            try:
+                tensors = load(self.read(file))
+            except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type that the library does not have
+                raise UserError(f"{path}: not a safetensors file ({error})") from None
+            expected = {name for name, where in index.items() if where == file}
+            if tensors.keys() != expected:
+                name = min(tensors.keys() ^ expected)
+                raise UserError(f"{path}: does not hold what {INDEX} says: {name[:80]}")
+            parts = [Part(*_part(name), tensor, path) for name, tensor in tensors.items()]
+            yield from sorted(parts, key=lambda part: (part.name, part.number))
+
+    def verify(self) -> None:
+        """Compare every file with its hash."""
+        self.files.verify()
+
+    def _index(self) -> dict[str, str]:
+        """The file of each tensor or part."""
+        where = self.folder / INDEX
+        try:
+            index = json.loads(self.read(INDEX))["weight_map"]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise UserError(f"{where}: not an index of weights") from None
+        if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
+            raise UserError(f"{where}: not an index of weights")
+        listed = {name for name in self.about.files if name.endswith(WEIGHTS)}
+        if different := listed ^ set(index.values()):
+            raise UserError(f"{where}: names other files than format.json: {min(different)[:80]}")
+        return index
 
 
 def read_format(folder: Path) -> BundleFormat:
@@ -89,20 +171,20 @@ def read_format(folder: Path) -> BundleFormat:
 
 
 def open_bundle(folder: Path, kind: str | None = None) -> Bundle:
-    """Check a bundle, of a kind if one is asked for; a missing, truncated or altered file is named."""
+    """Open a bundle, of a kind if one is asked for. A missing, truncated or altered file is named in the error.
+
+    Weights are compared with their hashes when they are read.
+    """
     about = read_format(folder)
     if kind and about.kind != kind:
         raise UserError(f"{folder}: a {about.kind} model, where a {kind} model is needed")
-    for name, facts in about.files.items():
-        path = folder / name
-        if not path.exists():
-            raise UserError(f"{path}: missing")
-        if path.stat().st_size != facts.bytes:
-            raise UserError(f"{path}: truncated ({path.stat().st_size} bytes, {facts.bytes} expected)")
-        if sha256(path) != facts.sha256:
-            raise UserError(f"{path}: altered since it was written")
-    header = load(folder / "config.yaml", BundleHeader)
-    return Bundle(folder, header, about, Tokenizer.load(folder / "tokenizer.model"))
+    bundle = Bundle(folder, about)
+    bundle.files.check()
+    for name in about.files:
+        if not name.endswith(WEIGHTS):
+            bundle.read(name)
+    _ = bundle.header, bundle.tokenizer  # parsed now, so that what is wrong with them is said now
+    return bundle
 
 
 def kinds_in(folder: Path) -> list[str]:
@@ -116,8 +198,8 @@ def _is_named_by_kind(path: Path) -> bool:
     if path.parent.name.startswith("."):
         return False
     try:
-        return bool(json.loads(path.read_text(encoding="utf-8"))["kind"] == path.parent.name)
-    except (OSError, ValueError, LookupError, TypeError):
+        return bool(json.loads(read_plain(path))["kind"] == path.parent.name)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, UserError):
         return True
 
 
@@ -138,3 +220,9 @@ def open_model(folder: Path) -> dict[str, Bundle]:
         if (bundle.header.languages, bundle.header.rules) != (first.header.languages, first.header.rules):
             raise UserError(f"{folder / kind}: is for other languages or text rules than {folder / 'latent'}")
     return bundles
+
+
+def _part(name: str) -> tuple[str, int]:
+    """`name[2]` is the third part of a tensor, `name` a whole one."""
+    match = re.fullmatch(r"(.+)\[(\d{1,6})\]", name)
+    return (match[1], int(match[2])) if match else (name, 0)

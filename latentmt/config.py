@@ -25,6 +25,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from latentmt.errors import UserError
+from latentmt.files import read_plain
 
 ALIASES_END = "0.3"
 """The version that no longer reads old names."""
@@ -62,18 +63,20 @@ def load(
     keys of an earlier version before the values are validated.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
-    values = _parse(text, str(path))
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: expected keys and values, found {_show(values)}")
-    values = current_names(upgrade(values, str(path), warn), kind, str(path), warn)
+    values = current_names(upgrade(_sections(content, str(path)), str(path), warn), kind, str(path), warn)
     for override in overrides:
         _override(values, override, kind, warn)
     return from_dict(upgrade(values, "--set" if overrides else str(path), warn), kind, str(path))
+
+
+def from_yaml(content: bytes, kind: type[S], where: str) -> S:
+    """Read the content of a YAML file as a `kind`. `where` names the file in errors."""
+    return from_dict(_sections(content, where), kind, where)
 
 
 def from_dict(values: Mapping[str, Any], kind: type[S], where: str) -> S:
@@ -95,10 +98,10 @@ def from_dict(values: Mapping[str, Any], kind: type[S], where: str) -> S:
 def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
     """Read a JSON file with a `format` number. Another format is refused before the other keys are checked."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_plain(path))
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path.parent}: not a {what} (it has no {path.name})") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
     found = values.get("format") if isinstance(values, dict) else None
     if found != version:
@@ -161,6 +164,17 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
+
+
+def _sections(content: bytes, where: str) -> dict[str, Any]:
+    """The keys and values of a YAML file."""
+    try:
+        values = _parse(content.decode(), where)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where}: cannot be read ({error})") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{where}: expected keys and values, found {_show(values)}")
+    return values
 
 
 def _parse(text: str, where: str) -> Any:

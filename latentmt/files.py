@@ -1,16 +1,47 @@
-"""Atomic writing, and hashing of files.
+"""Reading, atomic writing, and hashing of files.
 
 Whenever a process is killed, a reader finds the old content or the new one.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
+from io import BufferedReader
 from pathlib import Path
 
 from latentmt.errors import UserError
+
+TEXT_LIMIT = 1 << 20
+"""The most bytes of a JSON file that describes an artefact."""
+
+
+def open_plain(path: Path) -> BufferedReader:
+    """Open a file of an artefact. A link is not followed, and a pipe or a device is not waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UserError(f"{path}: a symbolic link, not a file") from None
+        if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device without a driver
+            raise UserError(f"{path}: not a plain file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UserError(f"{path}: not a plain file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_plain(path: Path, limit: int = TEXT_LIMIT) -> bytes:
+    """The content of a plain file of at most `limit` bytes."""
+    with open_plain(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise UserError(f"{path}: larger than {limit:,} bytes")
+    return content
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

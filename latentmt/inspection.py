@@ -48,6 +48,7 @@ def show_models(console: Console) -> None:
 
 
 def _show_bundle(bundle: Bundle, console: Console) -> None:
+    bundle.verify()
     about = bundle.about
     console.print(
         f"{about.kind} {about.fingerprint[:12]}, format {about.format}, {' → '.join(bundle.header.languages)}, "

@@ -11,7 +11,7 @@ from latentmt.data.tokenizer import EOS, PAD
 from latentmt.data.tokens import Layout, Pairs, Tokens
 from latentmt.models.latent import LatentConfig
 
-VOCABULARY = 37
+VOCABULARY = 38
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 24, "dropout": 0.0}
 LATENT = LatentConfig(**SIZE, latent_dim=3)
 OUTPUTS = {"tokens": LATENT, "ctc": LatentConfig(**SIZE, latent_dim=3, output="ctc", upsampling=3)}

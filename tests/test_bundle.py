@@ -2,22 +2,24 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import safetensors.numpy
 import torch
 from torch import nn
 
 from latentmt import networks
-from latentmt.bundle import kinds_in
+from latentmt.bundle import Bundle, kinds_in, open_bundle
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.errors import UserError
 from latentmt.fields.learned import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
-from latentmt.networks import BundleConfig, load_bundle, save_bundle
+from latentmt.networks import BundleConfig, load_bundle, load_network, quantised, save_bundle
 from latentmt.options import DecodingOptions
 from latentmt.translator import Translator
 
@@ -89,7 +91,7 @@ def test_large_tensors_are_split_and_shards_stay_small(
 
 def test_half_precision_halves_the_bytes(tmp_path: Path, tokenizer: Tokenizer) -> None:
     network, _ = saved(tmp_path / "full", "latent", tokenizer)
-    save_bundle(tmp_path / "half", CONFIGS["latent"], tokenizer, network.state_dict(), dtype=torch.float16)
+    save_bundle(tmp_path / "half", CONFIGS["latent"], tokenizer, quantised(network.state_dict(), ()))
     full, half = (sum(p.stat().st_size for p in (tmp_path / n).glob("*.safetensors")) for n in ("full", "half"))
     assert half < 0.55 * full
     weight = load_bundle(tmp_path / "half").network.get_parameter("embedding.weight")
@@ -128,6 +130,58 @@ def test_damaged_files_are_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
     saved(folder, "latent", tokenizer)
     with pytest.raises(UserError, match="latent: a latent model, where a teacher model is needed"):
         load_bundle(folder, kind="teacher")
+
+
+def test_what_was_hashed_is_what_is_read(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """A file that is exchanged after the bundle was opened is not loaded, even if its size is the same."""
+    for name in ("model-00001-of-00001.safetensors", "config.yaml"):
+        saved(tmp_path / "latent", "latent", tokenizer)
+        bundle = open_bundle(tmp_path / "latent")
+        path = tmp_path / "latent" / name
+        path.write_bytes(
+            path.read_bytes().replace(b"\n", b" ") if name == "config.yaml" else flipped(path.read_bytes())
+        )
+        with pytest.raises(UserError, match=f"{name}: altered"):
+            load_network(bundle)
+
+
+def flipped(content: bytes) -> bytes:
+    """One bit of the last number is another, which stays a finite number."""
+    return content[:-4] + bytes([content[-4] ^ 1]) + content[-3:]
+
+
+def test_every_flipped_bit_is_noticed_when_a_bundle_is_loaded(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    saved(tmp_path / "latent", "latent", tokenizer)
+    for path in sorted((tmp_path / "latent").iterdir()):
+        if path.name == "format.json":
+            continue
+        content = path.read_bytes()
+        for position in (0, len(content) // 2, len(content) - 1):
+            path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
+            with pytest.raises(UserError, match=f"{path.name}: altered"):
+                load_bundle(tmp_path / "latent")
+        path.write_bytes(content)
+    load_bundle(tmp_path / "latent")
+
+
+def test_shards_are_read_once_and_one_at_a_time(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(networks, "SHARD_BYTES", 20_000)
+    saved(tmp_path / "latent", "latent", tokenizer)
+    events: list[str] = []
+
+    def read(bundle: Bundle, name: str, original: Callable[[Bundle, str], bytes] = Bundle.read) -> bytes:
+        events.append(name)
+        return original(bundle, name)
+
+    monkeypatch.setattr(Bundle, "read", read)
+    shards = [path.name for path in sorted((tmp_path / "latent").glob("*.safetensors"))]
+    parts = open_bundle(tmp_path / "latent").tensors(safetensors.numpy.load)
+    assert next(parts).file.name == shards[0]
+    assert [name for name in events if name in shards] == shards[:1]
+    list(parts)
+    assert [name for name in events if name in shards] == shards
 
 
 def test_a_field_of_another_latent_model_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from latentmt.cli.options import AUTO, DeviceOption, ModelOption, ThreadsOption, decoding_options
+from latentmt.cli.options import AUTO, DeviceOption, EngineOption, ModelOption, ThreadsOption, decoding_options
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Write JSON, an object a line: source, translation and the options used.")
@@ -27,6 +27,7 @@ def translate(
     *,
     options: dict[str, Any],
     device: DeviceOption = AUTO,
+    engine: EngineOption = AUTO,
     threads: ThreadsOption = None,
     json_: JsonOption = False,
 ) -> None:
@@ -35,7 +36,7 @@ def translate(
     from latentmt.translator import Translator
 
     batches = input_batches(texts, input_)
-    translator = Translator.load(model, device, threads)
+    translator = Translator.load(model, device, threads, engine=engine)
     chosen = translator.options(**options)
     for lines in batches:
         found = [translation.text for translation in translator.translations(lines, chosen)]
@@ -52,6 +53,7 @@ def trace(
     *,
     options: dict[str, Any],
     device: DeviceOption = AUTO,
+    engine: EngineOption = AUTO,
     threads: ThreadsOption = None,
     json_: JsonOption = False,
 ) -> None:
@@ -60,7 +62,7 @@ def trace(
     from latentmt.refinement import show_trace, trace_to_dict
     from latentmt.translator import Translator
 
-    translator = Translator.load(model, device, threads)
+    translator = Translator.load(model, device, threads, engine=engine)
     chosen = translator.options(**({"steps": 4} | options))
     for text in texts:
         traces = translator.traces(text, chosen)

@@ -33,6 +33,7 @@ from latentmt.data.text import Pair, all_text, read_lines
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.files import make_folder, remove, sha256, sync, write_atomically
+from latentmt.verified import FileFacts
 
 FORMAT = 1
 """Raised whenever a corpus written before could be misread."""
@@ -60,14 +61,6 @@ class SplitFacts(Section):
     """Pairs that are copies for a higher weight, before the rules on length."""
     replaced: int = 0
     """Pairs that kept their reference because the distilled target was unusable."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileFacts(Section):
-    """The size and hash of a file."""
-
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,10 +284,7 @@ class CorpusWriter:
             tokenizer=self._tokenizer.fingerprint,
             sources=sources,
             splits=splits,
-            files={
-                path.name: FileFacts(bytes=path.stat().st_size, sha256=sha256(path))
-                for path in sorted(self._data.iterdir())
-            },
+            files={path.name: FileFacts.of(path) for path in sorted(self._data.iterdir())},
         )
         sync(self._data)
         write_atomically(self._folder / "manifest.json", json.dumps(to_dict(manifest), indent=2) + "\n")

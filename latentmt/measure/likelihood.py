@@ -21,7 +21,7 @@ from latentmt.infer.marginal import marginal
 from latentmt.infer.noise import standard_noise
 from latentmt.measure.methods import require_latent
 from latentmt.measure.tokens import standard_error
-from latentmt.nn.positions import MAX_POSITIONS
+from latentmt.options import MAX_POSITIONS
 from latentmt.translator import Translator
 
 SAMPLES = 500

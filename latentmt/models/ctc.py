@@ -18,9 +18,10 @@ from latentmt.data.tokens import Layout, Tokens, changes
 from latentmt.models.outputs import MIN_LENGTH, Output, OutputConfig
 from latentmt.nn.attention import EncoderOutput, Memory, candidates, projection, segment_lengths, segment_sizes
 from latentmt.nn.lattice import Lattice
-from latentmt.nn.positions import MAX_POSITIONS, Embedding, Positions
+from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import StackSize, project_kv
 from latentmt.objectives import LengthLoss, TokenLoss, ctc_loss
+from latentmt.options import MAX_POSITIONS
 
 
 class CTCOutput(Output):

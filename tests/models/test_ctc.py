@@ -18,8 +18,9 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.ctc import CTCOutput
 from latentmt.models.outputs import OutputConfig
 from latentmt.nn.attention import EncoderOutput
-from latentmt.nn.positions import MAX_POSITIONS, Embedding
+from latentmt.nn.positions import Embedding
 from latentmt.nn.transformer import StackSize
+from latentmt.options import MAX_POSITIONS
 
 
 def make(upsampling: int = 2) -> CTCOutput:

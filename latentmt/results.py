@@ -17,6 +17,9 @@ import numpy.typing as npt
 
 from latentmt.data.tokenizer import SPECIAL
 
+LEAST_LOG_PROB = -1e4
+"""The log-probability of a token that a model cannot write, as a number that JSON has."""
+
 
 @dataclass(frozen=True)
 class Candidate:

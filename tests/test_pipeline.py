@@ -182,9 +182,12 @@ def test_from_text_to_measured_translations_with_ctc(tmp_path: Path) -> None:
         measured = latentmt("evaluate", "--model", work, "--src", text / "test.de", *references, *search)
         results = json.loads(measured.stdout.splitlines()[-1])["results"]
         assert {"L=0", *(f"{name}-1 2×2 by {rerank}" for name in ("delta", "score", "energy"))} <= set(results)
-    released = tmp_path / "released"
-    latentmt("release", work, released)
+    exported = tmp_path / "exported"
+    latentmt("export", work, exported, "--kind", "latent", "--kind", "score", "--precision", "float16")
     sentence = (text / "test.de").read_text().splitlines()[0]
-    assert len(latentmt("translate", "--model", released, sentence).stdout.splitlines()) == 1
-    assert "score-1" in latentmt("trace", "--model", released, sentence).stdout
-    assert "output" in latentmt("inspect", released / "latent").stdout
+    translate = "translate", "--method", "score", sentence, "--model"
+    translated = [latentmt(*translate, model).stdout for model in (work, exported)]
+    assert len(translated[0].splitlines()) == 1
+    assert translated[0] == translated[1]
+    assert "score-1" in latentmt("trace", "--model", exported, "--engine", "onnx", sentence).stdout
+    assert "output" in latentmt("inspect", exported / "latent").stdout

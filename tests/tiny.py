@@ -13,7 +13,7 @@ from latentmt.bundle import open_model
 from latentmt.data.corpus import Corpus
 from latentmt.data.normalise import TextRules
 from latentmt.data.numbers import Sizes, write_numbers
-from latentmt.data.tokenizer import EOS, Tokenizer
+from latentmt.data.tokenizer import BLANK, EOS, Tokenizer
 from latentmt.engines.onnx.engine import OnnxEngine
 from latentmt.export.model import graph_files
 from latentmt.fields.energy import EnergyNetwork
@@ -58,8 +58,11 @@ def enliven(network: LatentModel | ScoreNetwork | EnergyNetwork | Teacher) -> No
                 head.weight[network.latent_dim :].normal_(std=0.1)
             for stack in (network.prior.stack, network.posterior_stack):
                 stack.layers[0].cross_attention.out.weight.mul_(3)
-            network.output.length_head.weight.normal_(std=1.5)
-            network.output.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+            if isinstance(output := network.output, TokenOutput):
+                output.length_head.weight.normal_(std=1.5)
+                output.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+            else:
+                network.embedding.weight[BLANK] *= 3  # else hardly any place would write nothing
         if isinstance(network, LatentModel | Teacher):
             network.decoder_stack.layers[0].cross_attention.out.weight.mul_(3)
             network.embedding.weight[BYTES] *= 0.1

@@ -14,10 +14,7 @@ from torch import Tensor
 from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Tokens
 from latentmt.infer.search import Networks
-from latentmt.results import Annotation
-
-_LEAST = -1e4
-"""The log-probability of a token that the model cannot write, as a number that JSON has."""
+from latentmt.results import LEAST_LOG_PROB, Annotation
 
 
 @torch.no_grad()
@@ -46,7 +43,7 @@ def annotate(
         states = model.decode(z, places, model.decoder_stack.project_kv(encoded), weights)
         attention = model.output.to_tokens(_mean(weights), states, places, model.embedding, target)
         if log_probs and not teacher:
-            scores = model.log_prob(states, places, target).clamp(min=_LEAST)
+            scores = model.log_prob(states, places, target).clamp(min=LEAST_LOG_PROB)
     else:
         attention = _mean(weights)
     return [

@@ -5,7 +5,8 @@ A configuration is made of nested frozen dataclasses that inherit `Section`. Eac
 line that names the key and the file.
 
 A section may declare `aliases`: the names its keys had in an earlier version. Files with old names still load, at any
-depth. Identity hashes are computed over the old names, so renaming a key does not change them.
+depth. Identity hashes are computed over the old names, so renaming a key does not change them. Nor does adding one: a
+key that is `added` is written only if it differs from its default.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from latentmt.errors import UserError
@@ -36,6 +37,11 @@ class Section:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
     aliases: ClassVar[Mapping[str, str]] = {}
     """Old names of keys, each with the present name."""
+
+
+def added(default: Any) -> Any:
+    """Marks a key that earlier versions did not have, in its annotation. Its default is not written."""
+    return Field(exclude_if=lambda value: bool(value == default))
 
 
 S = TypeVar("S")

@@ -17,6 +17,9 @@ import numpy.typing as npt
 
 from latentmt.data.tokenizer import SPECIAL
 
+LEAST_LOG_PROB = -1e4
+"""The log-probability of a token that a model cannot write, as a number that JSON has."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -53,7 +56,8 @@ class Annotation:
     """What a model says of a target, token by token, EOS left out."""
 
     attention: npt.NDArray[np.float32]
-    """By target and source token: how much of the target token is owed to the source token. Rows sum to 1."""
+    """By target and source token: how much of the target token is owed to the source token. Rows sum to 1, or to 0 if
+    the latent model has no way to write the target."""
     log_probs: list[float]
     """Of the target's tokens, if asked for: the teacher's, else the latent decoder's at the posterior's mean."""
 
@@ -107,17 +111,17 @@ class Step:
 
     number: int
     z: list[list[float]]
-    """The latent of each token."""
+    """The latent at each place."""
     ids: list[int]
-    """The likeliest token at each position, EOS included."""
+    """The token that each place writes, EOS included; BLANK if it writes none."""
     log_probs: list[float]
-    """log p(y_t|z,x) of each of these tokens."""
+    """log p of the likeliest id at each place."""
     milliseconds: float = field(default=0.0, compare=False)
     """The time since the step before; the first one is encoding, length and prior."""
 
     @property
     def confidence(self) -> float:
-        """The geometric mean of the tokens' probabilities."""
+        """The geometric mean of these probabilities."""
         return min(1.0, math.exp(sum(self.log_probs) / max(len(self.log_probs), 1)))
 
 

@@ -164,14 +164,10 @@ def _size(config: BundleConfig) -> list[dict[str, Any]]:
 
 
 def _deciding(settings: Stage) -> dict[str, Any]:
-    """A stage's settings but for how it is trained, its size written out.
-
-    Keys that version 0.1 did not have are left out while they have their default, so that identities stay the same.
-    """
-    tree, model = to_dict(settings), to_dict(resolved(settings.model))
+    """A stage's settings but for how it is trained, its size written out."""
+    tree = to_dict(settings) | {"model": to_dict(resolved(settings.model))}
     del tree["train"]
-    added = {"prior": "gaussian", "output": "tokens"}
-    return tree | {"model": {key: value for key, value in model.items() if value != added.get(key, ...)}}
+    return tree
 
 
 def finished_bundle(work: Path, stage: str, corpus: Corpus, ranks: Ranks) -> LoadedBundle:

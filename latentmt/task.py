@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -35,8 +35,10 @@ CostFunction = Callable[[Pairs, Controls], Cost]
 class Task(Protocol):
     """Something to train."""
 
-    metrics: ClassVar[Mapping[str, tuple[str, str]]]
-    """What is reported: name → (numerator, denominator), both keys of `Cost.sums`."""
+    @property
+    def metrics(self) -> Mapping[str, tuple[str, str]]:
+        """What is reported: name → (numerator, denominator), both keys of `Cost.sums`."""
+        ...
 
     @property
     def network(self) -> nn.Module:

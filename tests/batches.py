@@ -11,9 +11,11 @@ from latentmt.data.tokenizer import EOS, PAD
 from latentmt.data.tokens import Layout, Pairs, Tokens
 from latentmt.models.latent import LatentConfig
 
-VOCABULARY = 37
+VOCABULARY = 38
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 24, "dropout": 0.0}
 LATENT = LatentConfig(**SIZE, latent_dim=3)
+OUTPUTS = {"tokens": LATENT, "ctc": LatentConfig(**SIZE, latent_dim=3, output="ctc", upsampling=3)}
+"""With three places for a source's token, every target below can be written."""
 ROWS = ((0, 1, 2), (3,), (), (4, 5))
 """Which pairs share a packed row; one row is empty."""
 SENTENCES = 3
@@ -75,10 +77,11 @@ def spread(values: Sequence[Tensor], layout: Layout) -> Tensor:
     return out
 
 
-def latents(seed: int, dim: int = LATENT.latent_dim) -> list[Tensor]:
+def latents(seed: int, dim: int = LATENT.latent_dim, output: str = "tokens") -> list[Tensor]:
     """A random z for every target."""
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(len(t), dim, generator=generator, dtype=torch.float64) for t in TARGETS]
+    sizes = map(len, TARGETS) if output == "tokens" else (3 * len(source) for source in SOURCES)
+    return [torch.randn(size, dim, generator=generator, dtype=torch.float64) for size in sizes]
 
 
 def close(left: Sequence[Tensor], right: Sequence[Tensor]) -> None:

@@ -216,9 +216,26 @@ def test_every_recipe_is_valid(path: Path, capsys: pytest.CaptureFixture[str]) -
     assert (path.parent / "README.md").exists()
 
 
-@pytest.mark.parametrize("path", sorted(set(RECIPES[0].parent.parent.glob("*/*.yaml")) - set(RECIPES)), ids=str)
-def test_every_other_yaml_file_beside_a_recipe_is_a_recipe(path: Path) -> None:
+@pytest.mark.parametrize("path", sorted(set((ROOT / "recipes").rglob("*.yaml")) - set(RECIPES)), ids=str)
+def test_every_other_yaml_file_beside_a_recipe_is_a_recipe(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert isinstance(load_recipe(path), Recipe)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "recipes" / "deen" / "trials").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_a_trial_differs_from_the_control_in_its_latent_model_only(path: Path) -> None:
+    """Text and teacher are those of the recipe beside it, so that they are made once for all trials."""
+    trial, control = load_recipe(path), load_recipe(path.with_name("control.yaml"))
+    deen = load_recipe(path.parent.parent)
+    assert (trial.data, trial.teacher, trial.distill) == (deen.data, deen.teacher, deen.distill)
+    assert trial.fields == control.fields
+    assert trial.latent
+    assert control.latent
+    assert trial.latent.train == control.latent.train
+    assert (trial.latent == control.latent) == (path.stem == "control")
+    assert f"({path.name})" in (path.parent / "README.md").read_text()
 
 
 def test_all_documented_recipes_exist() -> None:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 GUIDE = [
     ROOT / "README.md",
     *sorted({*ROOT.glob("docs/*.md")} - {ROOT / "docs" / "LOG.md"}),
-    *sorted(ROOT.glob("recipes/*/*.md")),
+    *sorted((ROOT / "recipes").rglob("*.md")),
 ]
 PAGES = [
     *(

@@ -145,6 +145,20 @@ def test_agreement_is_measured_and_a_bad_export_refused(
     assert Agreement("L=0", 0.5, 0.1).tokens == 0.5
 
 
+def test_a_model_with_ctc_is_exported(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_models(tmp_path / "ctc", Corpus.load(model / "corpus"), output="ctc")
+    result = export(tmp_path / "ctc", tmp_path / "float16", model / "corpus", ["latent", "score"], "float16")
+    assert [each.options for each in result.agreements] == ["L=0", "delta-1", "score-1"]
+    assert min(each.tokens for each in result.agreements) > 0.95
+    monkeypatch.setattr(export_module, "MIN_AGREEMENT", 0.0)  # as in `agreeing`
+    result = export(tmp_path / "ctc", tmp_path / "int8", model / "corpus", ["latent", "score"])
+    assert min(each.tokens for each in result.agreements) > 0.5
+    for precision in ("float16", "int8"):
+        onnx = Translator.load(tmp_path / precision)
+        assert isinstance(onnx.backend, OnnxEngine)
+        assert onnx.translate("Anna hat zwei Lampen.", steps=2, lengths=2, samples=2, rerank="marginal")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -36,7 +36,7 @@ fields:
 """
 
 
-def latentmt(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
+def latentmt(*arguments: object, text: str | None = None, expected: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-m", "latentmt", *map(str, arguments)],
         input=text,
@@ -44,7 +44,7 @@ def latentmt(*arguments: object, text: str | None = None) -> subprocess.Complete
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == expected, done.stderr
     return done
 
 
@@ -65,7 +65,7 @@ def against_delta(work: Path, kind: str) -> tuple[float, float]:
     for _ in range(4):
         states = model.decode(end, layout, model.decoder_stack.project_kv(source))
         best = Tokens(model.embedding.logits(states).argmax(-1), layout)
-        end = model.posterior(best, model.posterior_stack.project_kv(source)).mean
+        end = model.posterior(best, layout, model.posterior_stack.project_kv(source)).mean
     wanted, found = (
         (end - z)[layout.real],
         translator.backend.networks.bind_field(kind, source, layout)(z)[layout.real],
@@ -141,3 +141,53 @@ def test_from_text_to_measured_translations(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-m", "latentmt", *map(str, command)], capture_output=True, check=False)
         assert done.returncode == 1
         assert b"has another tokenizer than" in done.stderr
+
+
+CTC = """
+data:
+  languages: [de, en]
+  train: [{source: [train.de], target: [train.en]}]
+  dev: {source: [dev.de], target: [dev.en]}
+  tokenizer: {vocab_size: 400}
+latent:
+  model: &size {preset: tiny, d_model: 64, d_filter: 128, dropout: 0, output: ctc, decoder_layers: 3}
+  train: &train
+    {steps: 120, batch_rows: 8, learning_rate: 6e-3, warmup: 30, schedule: linear, ema_decay: 0.9, report_every: 40,
+     validate_every: 120}
+fields:
+  score:
+    model: {preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}
+    train: {<<: *train, steps: 40}
+  energy:
+    model: {preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}
+    train: {<<: *train, steps: 20}
+"""
+
+
+def test_from_text_to_measured_translations_with_ctc(tmp_path: Path) -> None:
+    text, work, recipe = tmp_path / "text", tmp_path / "work", tmp_path / "recipe.yaml"
+    recipe.write_text(CTC)
+    latentmt("numbers", text, "--train", 1500, "--dev", 30, "--test", 10)
+    done = latentmt("run", recipe, "--data", text, "--work", work)
+    for shown in ("latent: written", "score: written", "energy: written", "length 100.0%", "BLEU delta-1", "cosine "):
+        assert shown in done.stderr
+    logged = [json.loads(line) for line in (work / "training" / "latent" / "log.jsonl").read_text().splitlines()]
+    losses = [entry["nll"] for entry in logged if entry["kind"] == "train"]
+    assert losses[-1] < 0.75 * losses[0]
+    latentmt("health", recipe, "--work", work, "--json", tmp_path / "health.json", expected=1)
+    assert "cosine of energy" in (tmp_path / "health.json").read_text()
+    references = [option for style in ("british", "american") for option in ("--ref", text / f"test.{style}.en")]
+    for rerank in ("decoder", "elbo", "marginal"):
+        search = ("--steps", 1, "--lengths", 2, "--samples", 2, "--rerank", rerank)
+        measured = latentmt("evaluate", "--model", work, "--src", text / "test.de", *references, *search)
+        results = json.loads(measured.stdout.splitlines()[-1])["results"]
+        assert {"L=0", *(f"{name}-1 2×2 by {rerank}" for name in ("delta", "score", "energy"))} <= set(results)
+    exported = tmp_path / "exported"
+    latentmt("export", work, exported, "--kind", "latent", "--kind", "score", "--precision", "float16")
+    sentence = (text / "test.de").read_text().splitlines()[0]
+    translate = "translate", "--method", "score", sentence, "--model"
+    translated = [latentmt(*translate, model).stdout for model in (work, exported)]
+    assert len(translated[0].splitlines()) == 1
+    assert translated[0] == translated[1]
+    assert "score-1" in latentmt("trace", "--model", exported, "--engine", "onnx", sentence).stdout
+    assert "output" in latentmt("inspect", exported / "latent").stdout

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 from rich.text import Text
 
@@ -20,10 +21,13 @@ from latentmt.translator import Translator
 TEXTS = ["ein kleiner Satz steht hier", "a small sentence is is here", "a small sentence is here", "the small one"]
 
 
-@pytest.fixture(scope="module")
-def translator() -> Translator:
+@pytest.fixture(scope="module", params=["tokens", "ctc"])
+def translator(request: pytest.FixtureRequest) -> Translator:
     tokenizer = train_tokenizer(TEXTS * 20, TokenizerConfig(vocab_size=400))
-    config = LatentConfig(preset="tiny", d_model=16, d_filter=16, layers=1, heads=2, encoder_layers=1)
+    torch.manual_seed(1)
+    config = LatentConfig(
+        preset="tiny", d_model=16, d_filter=16, layers=1, heads=2, encoder_layers=1, output=request.param
+    )
     model = LatentModel(config, tokenizer.size).eval()
     return Translator.from_networks(tokenizer, (TextRules(), TextRules()), latent=model)
 
@@ -95,3 +99,5 @@ def test_json_has_every_step(translator: Translator) -> None:
         assert sentence["source"][-1] == EOS
         for step in sentence["steps"]:
             assert len(step["z"]) == len(step["ids"]) == len(step["log_probs"]) == len(step["pieces"])
+        last = sentence["steps"][-1]
+        assert last["text"] == translator.texts([sentence["candidates"][0]["decoded"]])[0]  # blanks have no text

@@ -13,7 +13,7 @@ from latentmt.bundle import open_model
 from latentmt.data.corpus import Corpus
 from latentmt.data.normalise import TextRules
 from latentmt.data.numbers import Sizes, write_numbers
-from latentmt.data.tokenizer import EOS, Tokenizer
+from latentmt.data.tokenizer import BLANK, EOS, Tokenizer
 from latentmt.engines.onnx.engine import OnnxEngine
 from latentmt.export.model import graph_files
 from latentmt.fields.energy import EnergyNetwork
@@ -21,7 +21,7 @@ from latentmt.fields.learned import FieldConfig
 from latentmt.fields.registry import field_network
 from latentmt.fields.score import ScoreNetwork
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT
+from latentmt.models.outputs import LENGTH_LIMIT, TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.networks import BundleConfig, save_bundle
 from latentmt.pipeline import prepare_corpus
@@ -58,8 +58,11 @@ def enliven(network: LatentModel | ScoreNetwork | EnergyNetwork | Teacher) -> No
                 head.weight[network.latent_dim :].normal_(std=0.1)
             for stack in (network.prior.stack, network.posterior_stack):
                 stack.layers[0].cross_attention.out.weight.mul_(3)
-            network.output.length_head.weight.normal_(std=1.5)
-            network.output.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+            if isinstance(output := network.output, TokenOutput):
+                output.length_head.weight.normal_(std=1.5)
+                output.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+            else:
+                network.embedding.weight[BLANK] *= 3  # else hardly any place would write nothing
         if isinstance(network, LatentModel | Teacher):
             network.decoder_stack.layers[0].cross_attention.out.weight.mul_(3)
             network.embedding.weight[BYTES] *= 0.1
@@ -88,10 +91,11 @@ def write_corpus(folder: Path, held_out: int) -> Corpus:
     return prepare_corpus(load_recipe(folder), folder, folder)[0]
 
 
-def write_models(folder: Path, corpus: Corpus, latent_dim: int = 4) -> None:
+def write_models(folder: Path, corpus: Corpus, latent_dim: int = 4, output: str = "tokens") -> None:
     """Write untrained bundles of all kinds, with different texts for every sentence and method."""
     torch.manual_seed(1)
-    pieces, config = corpus.tokenizer.size, LatentConfig(**SIZE, encoder_layers=1, latent_dim=latent_dim)
+    pieces = corpus.tokenizer.size
+    config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=latent_dim, output=output)
     facts: dict[str, Any] = {"languages": corpus.manifest.languages, "rules": corpus.manifest.rules}
     latent, teacher = LatentModel(config, pieces), Teacher(TEACHER, pieces)
     score, energy = (field_network(FieldConfig(kind=kind, **SIZE), config) for kind in ("score", "energy"))
@@ -99,8 +103,9 @@ def write_models(folder: Path, corpus: Corpus, latent_dim: int = 4) -> None:
     with torch.no_grad():
         latent.prior.head.weight[:latent_dim].normal_(std=0.5)
         latent.posterior_head.weight[:latent_dim].normal_(std=0.5)
-        latent.output.length_head.weight.mul_(0.1)
-        latent.output.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would vary widely, and tests be slow
+        if isinstance(latent.output, TokenOutput):
+            latent.output.length_head.weight.mul_(0.1)
+            latent.output.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would vary widely, and tests be slow
         score.head.weight.normal_()
         energy.head.weight.mul_(20)
         teacher.decoder_stack.norm.bias += (

@@ -33,6 +33,9 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = frozenset((PAD, UNK, BOS, EOS))
 """Ids of pieces without text."""
 
+BLANK = BOS
+"""What a place of CTC writes if it writes nothing. No target has it, and a teacher's input is none of CTC's."""
+
 PLACEHOLDERS = "".join(map(chr, range(0xE010, 0xE020)))
 """Private-use characters that stand for spans to copy verbatim. A tokenizer may reserve pieces for the first few."""
 

@@ -13,10 +13,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from latentmt.data.tokenizer import PAD
+
+
+def changes(segment: Int[Tensor, "r t"]) -> Bool[Tensor, "r t"]:
+    """Whether a segment begins here: the one before is another, or there is none."""
+    return F.pad(segment[:, 1:] != segment[:, :-1], (1, 0), value=True)
+
+
+def compact(values: Int[Tensor, "r t"], keep: Bool[Tensor, "r t"], fill: int = PAD) -> Int[Tensor, "r t"]:
+    """The kept values moved to the left, the others replaced by the filling."""
+    rows, width = values.shape
+    column = torch.where(keep, keep.cumsum(1) - 1, width)  # the others go to a column that is cut off
+    moved = torch.full((rows, width + 1), fill, dtype=values.dtype, device=values.device).scatter(1, column, values)
+    return moved[:, :width]
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,17 @@ class Layout:
         """One sentence per row, left-aligned, `width` wide."""
         position = torch.arange(width, device=lengths.device).expand(len(lengths), width)
         return Layout((position < lengths[:, None]).long(), position)
+
+    @staticmethod
+    def from_segments(segment: Int[Tensor, "r t"]) -> Layout:
+        """The layout of these segments, each of adjacent tokens."""
+        index = torch.arange(segment.shape[1], device=segment.device)
+        first = torch.where(changes(segment), index, 0).cummax(1).values
+        return Layout(segment, index - first)
+
+    def select(self, rows: Int[Tensor, " n"]) -> Layout:
+        """The given rows, in that order."""
+        return Layout(self.segment.index_select(0, rows), self.position.index_select(0, rows))
 
     def to(self, device: torch.device | str) -> Layout:
         return Layout(
@@ -61,6 +86,14 @@ class Tokens:
         flat = torch.tensor([id_ for sentence in sentences for id_ in sentence], dtype=torch.long)
         ids = torch.full(layout.segment.shape, PAD).masked_scatter_(layout.real, flat)
         return Tokens(ids, layout)
+
+    def kept(self, keep: Bool[Tensor, "r t"]) -> Tokens:
+        """These tokens only, moved to the left of their rows."""
+        return Tokens(compact(self.ids, keep), Layout.from_segments(compact(self.layout.segment, keep, 0)))
+
+    def select(self, rows: Int[Tensor, " n"]) -> Tokens:
+        """The given rows, in that order."""
+        return Tokens(self.ids.index_select(0, rows), self.layout.select(rows))
 
     def to(self, device: torch.device | str) -> Tokens:
         return Tokens(self.ids.to(device, non_blocking=True), self.layout.to(device))

@@ -46,7 +46,7 @@ class Backend(Protocol):
 
     @property
     def latent_dim(self) -> int | None:
-        """Entries of a token's latent; None without a latent model."""
+        """Entries of a place's latent; None without a latent model."""
         ...
 
     @property
@@ -102,7 +102,7 @@ class Backend(Protocol):
     def field_around(
         self, trace: SentenceTrace, options: DecodingOptions, position: int, points: Sequence[Sequence[float]]
     ) -> list[list[float]]:
-        """The field at these latents of one token, the others being at their final latents. Zero without refinement."""
+        """The field at these latents of one place, the others being at their final latents. Zero without refinement."""
         ...
 
     def warmup(

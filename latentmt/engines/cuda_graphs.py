@@ -1,7 +1,7 @@
 """Searches in a few fixed shapes, each recorded once and replayed: one launch and one copy each way for a batch.
 
 A batch is padded to the next shape: its number of sentences to a power of two, sources and targets to a multiple of
-eight. The target width is estimated from the source. If a predicted length does not fit, the result says so and the
+eight. The number of places is estimated from the source. If a predicted length does not fit, the result says so and the
 search is repeated with a larger width. The teacher's beam search is recorded in chunks of a few tokens, so that it can
 end when all sentences are done.
 
@@ -14,7 +14,6 @@ are kept.
 from __future__ import annotations
 
 import gc
-import math
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -56,13 +55,13 @@ class Shape:
     sentences: int
     source: int
     target: int
+    """Places."""
 
     @staticmethod
-    def from_sentences(sentences: Sequence[Sequence[int]], length_bias: float = 0.0) -> Shape:
-        """The smallest shape for these sources, with targets that are at least a quarter longer."""
+    def from_sentences(sentences: Sequence[Sequence[int]], room: Callable[[int], int]) -> Shape:
+        """The smallest shape for these sources. `room`: how many places sources of a width need."""
         source = _rounded(max(map(len, sentences)))
-        target = _rounded(source + source // 4 + math.ceil(max(0.0, length_bias) * source))
-        return Shape(1 << (len(sentences) - 1).bit_length(), source, min(target, MAX_POSITIONS))
+        return Shape(1 << (len(sentences) - 1).bit_length(), source, min(_rounded(room(source)), MAX_POSITIONS))
 
     def with_longer_targets(self) -> Shape:
         """The same shape with twice the target width."""
@@ -241,11 +240,10 @@ class Graphs:
 
     def search(self, sentences: Sequence[Sequence[int]], options: DecodingOptions, noise: MakeNoise) -> SearchResult:
         """The candidates of each sentence. Padding sentences follow."""
-        shape, key, plain = (
-            Shape.from_sentences(sentences, options.length_bias),
-            _cache_key(options),
-            _search_function(self._networks, options),
-        )
+        assert self._networks.latent is not None
+        room = partial(self._networks.latent.output.room, count=options.lengths, bias=options.length_bias)
+        shape, key = Shape.from_sentences(sentences, room), _cache_key(options)
+        plain = _search_function(self._networks, options)
         while True:
             # A search whose logits are chunked would be compiled again for each number of chunks.
             unchunked = shape.sentences * options.candidates * shape.target <= LOGITS_CHUNK
@@ -260,7 +258,7 @@ class Graphs:
     def beam_search(self, sentences: Sequence[Sequence[int]], options: DecodingOptions) -> list[Hypothesis]:
         """The teacher's best hypothesis for each sentence."""
         assert self._networks.teacher is not None
-        shape, key = replace(Shape.from_sentences(sentences), target=0), _cache_key(options)
+        shape, key = Shape.from_sentences(sentences, lambda source: 0), _cache_key(options)
         # Compiled for one sentence only: with more, torch 2.13 fails on varying shapes.
         step = self._compiled.get(key, advance) if shape.sentences == 1 else advance
         config = BeamConfig(beam=options.beam)

@@ -163,6 +163,12 @@ class GraphBuilder:
         table = self._declare(f"{names.POSITIONS}{positions.table.shape[1]}", positions.table.shape, FLOAT)
         return self.op("Slice", table, start, end, self.constant([0], np.int64))
 
+    def rows_of_positions(self, positions: Positions, bias: Value) -> Value:
+        """The encodings of all positions, for each row of a bias of self-attention."""
+        encodings = self.positions(positions, self.constant([0], np.int64), self.size(bias, 2))
+        shape = self.op("Concat", self.size(bias, 0), self.op("Shape", encodings), axis=0)
+        return self.op("Expand", encodings, shape)
+
     def embedding(self, embedding: Embedding, ids: Value, start: Value, end: Value) -> Value:
         """Embedded ids. Their last axis has the positions from `start` to `end`."""
         name = f"{self.name_of(embedding)}.weight"
@@ -217,12 +223,19 @@ class GraphBuilder:
         return self.linear(stack.source_keys_values, states)
 
     def decoder(
-        self, stack: DecoderStack, x: Value, memory: Value, bias: Value = "", attention: list[Value] | None = None
+        self,
+        stack: DecoderStack,
+        x: Value,
+        memory: Value,
+        bias: Value = "",
+        memory_bias: Value = "",
+        attention: list[Value] | None = None,
     ) -> Value:
         """All tokens at once. Rows are candidates for one source, whose `memory` is `project_kv(…)`.
 
-        `bias` is added to the scores of self-attention; a causal stack needs none, since its padding comes last. The
-        cross-attention weights of every layer, averaged over heads, are appended to `attention`.
+        `bias` is added to the scores of self-attention; a causal stack needs none, since its padding comes last. With a
+        `memory_bias`, which is added to those of cross-attention, every row has its own memory. The cross-attention
+        weights of every layer, averaged over heads, are appended to `attention`.
         """
         inputs, count = x, len(stack.layers)
         keys_values = self.ops("Split", memory, outputs=2 * count, axis=-1, num_outputs=2 * count)
@@ -231,7 +244,7 @@ class GraphBuilder:
             x = self._self_attention(layer.self_attention, layer.self_norm, x, bias, stack.causal)
             if attention is not None:
                 attention.append(self._attention_weights(layer.cross_attention, layer.cross_norm, x, key))
-            x = self._cross_attention(layer.cross_attention, layer.cross_norm, x, key, value)
+            x = self._cross_attention(layer.cross_attention, layer.cross_norm, x, key, value, memory_bias)
             x = self._feed_forward(layer.feed_forward, layer.feed_norm, x)
             if stack.input_skip:
                 x = self.op("Mul", self.op("Add", x, inputs), self.constant(math.sqrt(0.5), np.float32))
@@ -264,13 +277,14 @@ class GraphBuilder:
         return self.ops("Split", self.linear(attention.query_key_value, x), outputs=3, axis=-1, num_outputs=3)
 
     def _cross_attention(
-        self, attention: CrossAttention, norm: nn.LayerNorm, x: Value, key: Value, value: Value
+        self, attention: CrossAttention, norm: nn.LayerNorm, x: Value, key: Value, value: Value, bias: Value = ""
     ) -> Value:
-        """The candidates' rows attend as queries of one row, so that keys and values are not repeated."""
-        query = self.reshape(self.linear(attention.query, self.norm(norm, x)), 1, -1, attention.query.out_features)
-        attended = self._attend(attention, query, key, value)[0]
-        out = self.linear(attention.out, self.op("Reshape", attended, self.op("Shape", x)))
-        return self.op("Add", x, out)
+        """Without a bias the rows attend as queries of one row, so that keys and values are not repeated."""
+        query = self.linear(attention.query, self.norm(norm, x))
+        query = query if bias else self.reshape(query, 1, -1, attention.query.out_features)
+        attended = self._attend(attention, query, key, value, bias)[0]
+        attended = attended if bias else self.op("Reshape", attended, self.op("Shape", x))
+        return self.op("Add", x, self.linear(attention.out, attended))
 
     def _feed_forward(self, feed_forward: FeedForward, norm: nn.LayerNorm, x: Value) -> Value:
         hidden = self.op("Relu", self.linear(feed_forward.inner, self.norm(norm, x)))

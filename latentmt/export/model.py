@@ -27,10 +27,12 @@ from latentmt.engines.torch_engine import load_torch_engine
 from latentmt.errors import UserError
 from latentmt.export.graph import quantisable
 from latentmt.export.networks import graphs
+from latentmt.export.outputs import output_graphs
 from latentmt.export.shortlist import learn_shortlist
 from latentmt.fields.registry import field_types
 from latentmt.files import make_folder, remove, write_atomically
 from latentmt.measure.tokens import edit_distance
+from latentmt.models.latent import LatentModel
 from latentmt.networks import load_network, quantised, save_bundle
 from latentmt.options import DecodingOptions
 from latentmt.translator import OPTIONS_FILES
@@ -157,7 +159,9 @@ def graph_files(network: nn.Module, kind: str, matrices: set[str]) -> dict[str, 
     if not built:
         return {}
     hint = field_types()[kind].hint if kind in field_types() else ""
-    index = GraphIndex(weights={name: graph.weights for name, graph in built.items()}, hint=hint)
+    upsampling = output_graphs(network).upsampling if isinstance(network, LatentModel) else None
+    weights = {name: graph.weights for name, graph in built.items()}
+    index = GraphIndex(weights=weights, hint=hint, upsampling=upsampling)
     files = {f"{name}.onnx": graph.content for name, graph in built.items()}
     return files | {GRAPHS_FILE: json.dumps(to_dict(index)).encode()}
 

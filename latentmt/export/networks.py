@@ -1,8 +1,8 @@
 """The graphs of each network: what the ONNX engine calls, by name.
 
-Every graph works on one sentence. `n` rows are its candidates, `t` target positions, `s` source tokens. `bias` is added
-to the scores of self-attention, so that no candidate attends to its padding. A `memory` holds the source's keys and
-values. The teacher's graphs that predict tokens exist twice: for all pieces, and for the few of a shortlist.
+Every graph works on one sentence. `n` rows are its candidates, `t` places or target tokens, `s` source tokens. `bias`
+is added to the scores of self-attention, so that no candidate attends to its padding. A `memory` holds the source's
+keys and values. The teacher's graphs that predict tokens exist twice: for all pieces, and for the few of a shortlist.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import nn
 
 from latentmt.errors import UserError
 from latentmt.export.graph import FLOAT, INT64, Graph, GraphBuilder, Value
+from latentmt.export.outputs import output_graphs
 from latentmt.fields.learned import FieldNetwork
 from latentmt.fields.registry import learned_field
 from latentmt.models.latent import LatentModel
-from latentmt.models.outputs import TokenOutput
 from latentmt.models.priors import GaussianPriorNetwork
 from latentmt.models.teacher import Teacher
 
@@ -47,25 +47,21 @@ def graphs(network: nn.Module, kind: str, quantised: Collection[str]) -> dict[st
 
 
 def _latent(model: LatentModel) -> dict[str, Callable[[GraphBuilder], None]]:
-    prior, output = model.prior, model.output
-    if not isinstance(prior, GaussianPriorNetwork) or not isinstance(output, TokenOutput):
-        raise UserError("only a latent model with a Gaussian prior and one token a position can be exported")
+    prior, output = model.prior, output_graphs(model)
+    if not isinstance(prior, GaussianPriorNetwork):
+        raise UserError("only a latent model with a Gaussian prior can be exported")
     width, dim = model.embedding.weight.shape[1], model.latent_dim
 
     def encode(graph: GraphBuilder) -> None:
         states = _encoded(graph, model)
         graph.output("states", states)
-        pooled = graph.op("ReduceMean", states, graph.constant([0, 1], np.int64), keepdims=0)
-        hidden = graph.op("Relu", graph.linear(output.length_hidden, pooled))
-        graph.output("lengths", graph.linear(output.length_head, hidden))
+        output.lengths(graph, states)
         graph.output("prior_memory", graph.project_kv(prior.stack, states))
         graph.output("decoder_memory", graph.project_kv(model.decoder_stack, states))
 
     def prior_graph(graph: GraphBuilder) -> None:
         bias, memory = graph.input("bias", BIAS), _memory(graph)
-        encodings = graph.positions(prior.positions, graph.constant([0], np.int64), graph.size(bias, 2))
-        shape = graph.op("Concat", graph.size(bias, 0), graph.op("Shape", encodings), axis=0)
-        states = graph.decoder(prior.stack, graph.op("Expand", encodings, shape), memory, bias)
+        states = graph.decoder(prior.stack, graph.rows_of_positions(prior.positions, bias), memory, bias)
         _gaussian_outputs(graph, *graph.gaussian(prior.head, states))
 
     def decode(graph: GraphBuilder) -> None:
@@ -78,9 +74,7 @@ def _latent(model: LatentModel) -> dict[str, Callable[[GraphBuilder], None]]:
         graph.output("memory", graph.project_kv(model.posterior_stack, states))
 
     def posterior(graph: GraphBuilder) -> None:
-        ids = graph.input("ids", IDS, INT64)
-        x = graph.embedding(model.embedding, ids, graph.constant([0], np.int64), graph.size(ids, 1))
-        states = graph.decoder(model.posterior_stack, x, _memory(graph), graph.input("bias", BIAS))
+        states = output.posterior(graph, _memory(graph), graph.input("bias", BIAS))
         _gaussian_outputs(graph, *graph.gaussian(model.posterior_head, states))
 
     def attention(graph: GraphBuilder) -> None:

@@ -99,7 +99,7 @@ class LearnedField(FieldType):
         return DisplacementTask(self, network, latent, displacement)
 
 
-PriorOf = Callable[[Pairs], tuple[EncoderOutput, Prior]]
+PriorOf = Callable[[Pairs], tuple[EncoderOutput, Layout, Prior]]
 DisplacementOf = Callable[[Float[Tensor, "r t D"], EncoderOutput, Layout], Float[Tensor, "r t D"]]
 
 
@@ -134,8 +134,7 @@ class DisplacementTask:
         return lambda batch, controls: self._regress(batch, controls, prior, displacement)
 
     def _regress(self, batch: Pairs, controls: Controls, prior: PriorOf, displacement: DisplacementOf) -> Cost:
-        layout = batch.target.layout
-        source, start = prior(batch)
+        source, layout, start = prior(batch)
         z = self._start(start, source, layout, controls["own_step"])
         target = displacement(z, source, layout)
         direction = self.network(z, layout, self.network.stack.project_kv(source))
@@ -144,9 +143,10 @@ class DisplacementTask:
         return Cost(loss.loss, sums | {"cosine": loss.cosine, "tokens": loss.count})
 
     @torch.no_grad()
-    def _prior(self, batch: Pairs) -> tuple[EncoderOutput, Prior]:
+    def _prior(self, batch: Pairs) -> tuple[EncoderOutput, Layout, Prior]:
         source = self.latent.encode(batch.source)
-        return source, self.latent.prior(batch.target.layout, self.latent.prior.project_kv(source))
+        places = self.latent.output.places(source, batch.target)
+        return source, places, self.latent.prior(places, self.latent.prior.project_kv(source))
 
     @torch.no_grad()
     def _displacement(self, z: Float[Tensor, "r t D"], source: EncoderOutput, layout: Layout) -> Float[Tensor, "r t D"]:

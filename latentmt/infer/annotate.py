@@ -14,7 +14,7 @@ from torch import Tensor
 from latentmt.data.tokenizer import EOS
 from latentmt.data.tokens import Tokens
 from latentmt.infer.search import Networks
-from latentmt.results import Annotation
+from latentmt.results import LEAST_LOG_PROB, Annotation
 
 
 @torch.no_grad()
@@ -23,8 +23,8 @@ def annotate(
 ) -> list[Annotation]:
     """Annotate pairs, with log-probabilities if they are asked for. Sources end with EOS, targets do not.
 
-    Cross-attention weights of all layers and heads are averaged. EOS, which tokens without a source attend to, is left
-    out. What remains is squared, to sharpen it, and normalised.
+    Cross-attention weights of all layers and heads are averaged, and so are those of the places that write a token.
+    EOS, which tokens without a source attend to, is left out. What remains is squared, to sharpen it, and normalised.
     """
     network = networks.latent or networks.teacher
     assert network is not None
@@ -33,20 +33,28 @@ def annotate(
     target = Tokens.padded([[*ids, EOS] for ids in targets]).to(device)
     weights: list[Tensor] = []
     scores = torch.zeros(len(targets), 0)
-    if model := networks.latent:
-        encoded = model.encode(source)
-        z = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
-        states = model.decode(z, target.layout, model.decoder_stack.project_kv(encoded), weights)
-        if log_probs and not networks.teacher:
-            scores = model.log_prob(states, target)
     if (teacher := networks.teacher) and (log_probs or not networks.latent):
         memory = teacher.decoder_stack.project_kv(teacher.encode(source))
         scores = teacher.log_prob(target, memory, None if networks.latent else weights)
-    attention = torch.stack(weights).float().mean((0, 2)).cpu()
+    if model := networks.latent:
+        encoded = model.encode(source)
+        places = model.output.places(encoded, target)
+        z = model.posterior(target, places, model.posterior_stack.project_kv(encoded)).mean
+        states = model.decode(z, places, model.decoder_stack.project_kv(encoded), weights)
+        attention = model.output.to_tokens(_mean(weights), states, places, model.embedding, target)
+        if log_probs and not teacher:
+            scores = model.log_prob(states, places, target).clamp(min=LEAST_LOG_PROB)
+    else:
+        attention = _mean(weights)
     return [
         Annotation(_sharpened(rows[: len(ids), : len(source_ids) - 1]).numpy(), score[: len(ids)] if log_probs else [])
-        for rows, source_ids, ids, score in zip(attention, sources, targets, scores.tolist(), strict=True)
+        for rows, source_ids, ids, score in zip(attention.cpu(), sources, targets, scores.tolist(), strict=True)
     ]
+
+
+def _mean(weights: list[Float[Tensor, "r h t s"]]) -> Float[Tensor, "r t s"]:
+    """Over layers and heads."""
+    return torch.stack(weights).float().mean((0, 2))
 
 
 def _sharpened(weights: Float[Tensor, "t s"]) -> Float[Tensor, "t s"]:

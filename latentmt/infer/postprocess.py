@@ -14,7 +14,7 @@ from torch import Tensor
 
 from latentmt.data.pieces import PieceProperties
 from latentmt.data.tokenizer import EOS, PAD, SPECIAL, Tokenizer
-from latentmt.data.tokens import Layout, Tokens
+from latentmt.data.tokens import Layout, Tokens, compact
 from latentmt.options import RemoveRepeats
 
 
@@ -49,11 +49,13 @@ def readable(tokens: Tokens, remove: RemoveRepeats, table: PieceTable, source: T
     it, unless it is repeatable (Lee et al., 2018); this also removes double letters of correct words.
     """
     special = tokens.ids <= max(SPECIAL)
-    ids, length = _compact(tokens.ids, tokens.layout.real & ~special)
+    keep = tokens.layout.real & ~special
+    ids, length = compact(tokens.ids, keep), keep.sum(1)
     if remove != "none":
         repeats = _repeated_words(ids, table, source) if remove == "words" else _repeated_pieces(ids, table)
         position = torch.arange(ids.shape[1], device=ids.device)
-        ids, length = _compact(ids, (position < length[:, None]) & ~repeats)
+        keep = (position < length[:, None]) & ~repeats
+        ids, length = compact(ids, keep), keep.sum(1)
     ids = F.pad(ids, (0, 1), value=PAD).scatter(1, length[:, None], EOS)
     return Tokens(ids, Layout.from_lengths(length + 1, ids.shape[1]))
 
@@ -92,11 +94,3 @@ def _repeats_of_next(ids: Int[Tensor, "r t"], word: Bool[Tensor, "r t t"], table
 def _all_in_word(word: Bool[Tensor, "r t t"], holds: Bool[Tensor, "r t"]) -> Bool[Tensor, "r t"]:
     """Whether a condition holds for all pieces of each piece's word."""
     return ~(word & ~holds[:, None, :]).any(2)
-
-
-def _compact(ids: Int[Tensor, "r t"], keep: Bool[Tensor, "r t"]) -> tuple[Int[Tensor, "r t"], Int[Tensor, " r"]]:
-    """The kept ids moved to the left and padded, and their number in each row."""
-    rows, width = ids.shape
-    position = torch.where(keep, keep.cumsum(1) - 1, width)  # the others go to a column that is cut off
-    moved = torch.full((rows, width + 1), PAD, dtype=ids.dtype, device=ids.device).scatter(1, position, ids)
-    return moved[:, :width], keep.sum(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from latentmt.data.tokens import Tokens
+from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.marginal import elbo, marginal
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
@@ -22,21 +22,23 @@ def by_teacher(teacher: Teacher, source: Tokens, readable: Tokens) -> Float[Tens
     return _per_token(teacher.log_prob(readable, memory).sum(1), readable)
 
 
-def by_decoder(model: LatentModel, z: Float[Tensor, "r t D"], target: Tokens, memory: Memory) -> Float[Tensor, " r"]:
+def by_decoder(
+    model: LatentModel, z: Float[Tensor, "r p D"], places: Layout, target: Tokens, memory: Memory
+) -> Float[Tensor, " r"]:
     """log p(y|z,x) at the latent that the candidate was decoded from. Memory: `decoder_stack.project_kv(source)`."""
-    return _per_token(model.log_prob(model.decode(z, target.layout, memory), target).sum(1), target)
+    return _per_token(model.log_prob(model.decode(z, places, memory), places, target).sum(1), target)
 
 
-def by_elbo(model: LatentModel, source: EncoderOutput, target: Tokens) -> Float[Tensor, " r"]:
+def by_elbo(model: LatentModel, source: EncoderOutput, places: Layout, target: Tokens) -> Float[Tensor, " r"]:
     """The ELBO at the posterior's mean."""
-    return _per_token(elbo(model, source, target), target)
+    return _per_token(elbo(model, source, target, places), target)
 
 
 def by_marginal(
-    model: LatentModel, source: EncoderOutput, target: Tokens, noise: Float[Tensor, "samples width D"]
+    model: LatentModel, source: EncoderOutput, places: Layout, target: Tokens, noise: Float[Tensor, "samples width D"]
 ) -> Float[Tensor, " r"]:
-    """log p(y|x,T) by importance sampling."""
-    return _per_token(marginal(model, source, target, noise).log_prob, target)
+    """log p(y|x), given the number of places, by importance sampling."""
+    return _per_token(marginal(model, source, target, noise, places).log_prob, target)
 
 
 def _per_token(total: Float[Tensor, " r"], target: Tokens) -> Float[Tensor, " r"]:

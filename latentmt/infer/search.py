@@ -51,8 +51,14 @@ class Networks:
         return preferred_field(self.methods) or "teacher"
 
     def compiles(self, options: DecodingOptions) -> bool:
-        """Whether a search can be compiled: not an adaptive one, where the host decides when to stop."""
-        return not options.adaptive and (not options.refines or self.types[options.method].compiles)
+        """Whether a search can be compiled.
+
+        Not an adaptive one, where the host decides when to stop, nor one whose likelihoods take a loop over all places:
+        it would be compiled anew for each number of places.
+        """
+        judges = options.rerank in ("decoder", "elbo", "marginal")
+        loops = judges and self.latent is not None and self.latent.output.loops
+        return not (options.adaptive or loops) and (not options.refines or self.types[options.method].compiles)
 
     def bind_field(self, method: str, source: EncoderOutput, layout: Layout, decoder: Memory | None = None) -> Field:
         """The field of a method. Source: the latent model's `encode(…)`; decoder: see `Context`."""
@@ -65,6 +71,8 @@ class Networks:
 class SearchOutput:
     """Every candidate of every sentence. Those of one sentence are adjacent rows, likeliest length first."""
 
+    places: Layout
+    """Those of the latents."""
     decoded: Tokens
     """As decoded."""
     readable: Tokens
@@ -99,21 +107,21 @@ def search(
     width = int(predicted.max()) if width is None else width
     lengths = predicted.clamp(max=width).flatten()
     prior = model.prior(Layout.from_lengths(lengths, width), model.prior.project_kv(encoded))
-    layout = Layout.from_lengths(lengths.repeat_interleave(options.samples), width)
+    places = Layout.from_lengths(lengths.repeat_interleave(options.samples), width)
     decoder = model.decoder_stack.project_kv(encoded)
     z = prior_and_samples(prior, noise[: options.samples, :width])
     if on_step:
         on_step(0, z)
     if options.refines:
-        bound = networks.bind_field(options.method, encoded, layout, decoder)
-        z = refine(z, bound, options.steps, stop=Stop(layout) if options.adaptive else None, on_step=on_step)
-    decoded = model.read(z, layout, decoder)
+        bound = networks.bind_field(options.method, encoded, places, decoder)
+        z = refine(z, bound, options.steps, stop=Stop(places) if options.adaptive else None, on_step=on_step)
+    decoded = model.read(z, places, decoder)
     read = readable(decoded, options.remove_repeats, networks.pieces, source)
-    score = _score(networks, options, source, encoded, decoder, z, decoded, read, noise)
+    score = _score(networks, options, source, encoded, decoder, z, places, decoded, read, noise)
     score = score.view(len(source.ids), options.candidates)
     blank = networks.pieces.is_blank(read).view_as(score)
     best = score.masked_fill(blank, -torch.inf).argmax(1)  # if all are blank, the first one
-    return SearchOutput(decoded, read, score, best, (predicted > width).any(1))
+    return SearchOutput(places, decoded, read, score, best, (predicted > width).any(1))
 
 
 def _score(
@@ -123,6 +131,7 @@ def _score(
     encoded: EncoderOutput,
     decoder: Memory,
     z: Float[Tensor, "r w D"],
+    places: Layout,
     decoded: Tokens,
     read: Tokens,
     noise: Float[Tensor, "samples positions D"],
@@ -134,9 +143,9 @@ def _score(
             assert networks.teacher is not None
             return by_teacher(networks.teacher, source, read)
         case "decoder":
-            return by_decoder(model, z, decoded, decoder)
+            return by_decoder(model, z, places, decoded, decoder)
         case "elbo":
-            return by_elbo(model, encoded, decoded)
+            return by_elbo(model, encoded, places, decoded)
         case "marginal":
-            return by_marginal(model, encoded, decoded, noise[:MARGINAL_SAMPLES])
+            return by_marginal(model, encoded, places, decoded, noise[:MARGINAL_SAMPLES])
     return z.new_zeros(len(z))

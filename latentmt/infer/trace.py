@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from latentmt.data.tokenizer import BLANK
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.search import Networks, search
 from latentmt.infer.transfer import to_host
@@ -38,7 +39,7 @@ def trace_sentence(
     start = time.perf_counter()
     output = search(networks, source, options, noise, on_step=on_step)
     candidates = to_host(output).all_of(0)
-    length = int(output.decoded.layout.real[candidates.best].sum())
+    length = int(output.places.real[candidates.best].sum())
     memory = model.decoder_stack.project_kv(model.encode(source))
     milliseconds = [1e3 * (end - begin) for begin, end in itertools.pairwise([start, *times])]
     steps = [
@@ -61,11 +62,12 @@ def targets_along(
         raise ValueError("only one candidate that takes all of its steps can be traced")
     latents: list[Float[Tensor, "n w D"]] = []
     output = search(networks, source, options, noise, on_step=lambda _, z: latents.append(z))
-    model, layout = _latent(networks), output.decoded.layout
+    model = _latent(networks)
     memory = model.decoder_stack.project_kv(model.encode(source))
-    read = torch.stack([model.read(latents[number], layout, memory).ids for number in after], dim=1)
-    sizes = layout.real.sum(1).tolist()
-    return [[ids[:size] for ids in row] for row, size in zip(read.tolist(), sizes, strict=True)]
+    read = [model.read(latents[number], output.places, memory) for number in after]
+    ids = torch.stack([tokens.ids for tokens in read], dim=1).tolist()
+    sizes = torch.stack([tokens.layout.real.sum(1) for tokens in read], dim=1).tolist()
+    return [[some[:size] for some, size in zip(*row, strict=True)] for row in zip(ids, sizes, strict=True)]
 
 
 @torch.no_grad()
@@ -76,7 +78,7 @@ def field_around(
     position: int,
     points: Sequence[Sequence[float]],
 ) -> Float[Tensor, "n D"]:
-    """The field at these latents of one token, the others being at their final latents. Zero without refinement."""
+    """The field at these latents of one place, the others being at their final latents. Zero without refinement."""
     model = _latent(networks)
     weight = next(model.parameters())
     at = torch.tensor(points, dtype=torch.promote_types(weight.dtype, torch.float32), device=weight.device)
@@ -95,8 +97,9 @@ def _latent(networks: Networks) -> LatentModel:
 
 
 def _step(model: LatentModel, memory: Memory, number: int, z: Float[Tensor, "1 t D"], milliseconds: float) -> Step:
-    layout = Layout.from_lengths(torch.tensor([z.shape[1]], device=z.device), z.shape[1])
-    states = model.decode(z, layout, memory)
-    tokens = model.output.read(states, model.embedding, layout)
-    log_probs = model.log_prob(states, tokens)[0].tolist()
-    return Step(number, z[0].tolist(), tokens.ids[0].tolist(), log_probs, milliseconds)
+    places = Layout.from_lengths(torch.tensor([z.shape[1]], device=z.device), z.shape[1])
+    states = model.decode(z, places, memory)
+    labels = model.output.labels(states, places, model.embedding)
+    ids = labels.masked_fill(~model.output.written(labels, places), BLANK)
+    log_probs = model.embedding.log_prob(states, labels)
+    return Step(number, z[0].tolist(), ids[0].tolist(), log_probs[0].tolist(), milliseconds)

@@ -1,7 +1,7 @@
-"""The field around every token in a two-dimensional latent space, and the paths of refinement through it (Figure 4).
+"""The field around every place in a two-dimensional latent space, and the paths of refinement through it (Figure 4).
 
-Measured here, drawn by `plots`. The target's length is the reference's, so that the posterior of the reference is a
-point of the same space. Around a token the field is evaluated with all other tokens at the prior's mean.
+Measured here, drawn by `plots`. The places are the reference's, so that the posterior of the reference is a point of
+the same space. Around a place the field is evaluated with all other places at the prior's mean.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from latentmt.errors import UserError
 from latentmt.fields.refine import refine
 from latentmt.fields.registry import preferred_field
 from latentmt.measure.methods import refining_methods, require_latent
-from latentmt.nn.attention import EncoderOutput
+from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.projection import grid_around
 from latentmt.translator import Translator
 
@@ -42,10 +42,11 @@ Point = list[float]
 
 @dataclass(frozen=True)
 class Panel:
-    """One token of the target."""
+    """One place: that of a token of the target, unless an output model has others."""
 
     pieces: dict[str, str]
-    """What it is decoded as: at the `posterior` mean, at the `prior` mean, and at the end of each method's path."""
+    """What it is decoded as: at the `posterior` mean, at the `prior` mean, and at the end of each method's path. A dot
+    is nothing."""
     posterior: Point
     prior: Point
     paths: dict[str, list[Point]]
@@ -57,12 +58,12 @@ class Panel:
     field: list[list[Point]]
     """The field at each point, by row and column."""
     decoded: list[list[str]]
-    """What the token is decoded as at each point."""
+    """What it is decoded as at each point."""
 
 
 @dataclass(frozen=True)
 class Landscape:
-    """A sentence and the panels of its tokens without EOS."""
+    """A sentence and the panels of its places without the last one, which is EOS's."""
 
     source: str
     reference: str
@@ -85,7 +86,8 @@ def landscape(translator: Translator, source: str, reference: str, steps: int = 
         raise UserError(f"landscape: a reference of {len(target) - 1} tokens, and {limit}")
     with torch_engine(translator.backend).lock:
         walk = _walk(translator, sentences[0], target, steps)
-        panels = [_panel(translator, walk, method, position, grid) for position in range(len(target) - 1)]
+        last = walk.points["prior"].shape[1] - 1
+        panels = [_panel(translator, walk, method, position, grid) for position in range(last)]
     texts = translator.texts(list(walk.ends.values()))
     return Landscape(source, reference, method, dict(zip(walk.ends, texts, strict=True)), panels)
 
@@ -121,6 +123,8 @@ class _Walk:
     """The posterior's mean, the prior's mean, and the latents after each step of each method."""
     ends: dict[str, list[int]]
     """What is decoded at the last of the points."""
+    pieces: dict[str, list[str]]
+    """The same place by place."""
 
 
 def _field_method(translator: Translator) -> str:
@@ -141,37 +145,52 @@ def _walk(translator: Translator, sentence: list[int], reference: list[int], ste
     model = require_latent(translator)
     encoded = model.encode(Tokens.padded([sentence]).to(torch_engine(translator.backend).device))
     target = Tokens.padded([reference]).to(torch_engine(translator.backend).device)
-    layout, decoder = target.layout, model.decoder_stack.project_kv(encoded)
-    prior = model.prior(layout, model.prior.project_kv(encoded)).mode
+    places, decoder = model.output.places(encoded, target), model.decoder_stack.project_kv(encoded)
+    if not places.real.any():
+        raise UserError(f"landscape: a reference of {len(reference) - 1} tokens is too long for its source")
+    prior = model.prior(places, model.prior.project_kv(encoded)).mode
 
     def path(method: str) -> Float[Tensor, "k t 2"]:
         latents: list[Float[Tensor, "1 t 2"]] = []
-        field = torch_engine(translator.backend).networks.bind_field(method, encoded, layout, decoder)
+        field = torch_engine(translator.backend).networks.bind_field(method, encoded, places, decoder)
         refine(prior, field, steps, on_step=lambda _, z: latents.append(z))
         return torch.cat(latents)
 
     points: dict[str, Tensor] = {
-        "posterior": model.posterior(target, model.posterior_stack.project_kv(encoded)).mean,
+        "posterior": model.posterior(target, places, model.posterior_stack.project_kv(encoded)).mean,
         "prior": prior,
         **{method: path(method) for method in refining_methods(translator)},
     }
-    ends = {name: model.read(z[-1:], layout, decoder).ids[0].tolist() for name, z in points.items()}
-    return _Walk(encoded, points, ends)
+    read = {name: model.read(z[-1:], places, decoder) for name, z in points.items()}
+    ends = {name: tokens.ids[tokens.layout.real].tolist() for name, tokens in read.items()}
+    pieces = {name: _pieces(translator, z[-1:], places, decoder)[0] for name, z in points.items()}
+    return _Walk(encoded, points, ends, pieces)
+
+
+def _pieces(translator: Translator, z: Float[Tensor, "r p 2"], places: Layout, decoder: Memory) -> list[list[str]]:
+    """The piece that each place writes, or a dot."""
+    model = require_latent(translator)
+    labels = model.output.labels(model.decode(z, places, decoder), places, model.embedding)
+    written = model.output.written(labels, places).tolist()
+    return [
+        [piece if writes else "·" for piece, writes in zip(translator.tokenizer.pieces(ids), row, strict=True)]
+        for ids, row in zip(labels.tolist(), written, strict=True)
+    ]
 
 
 def _panel(translator: Translator, walk: _Walk, method: str, position: int, grid: int) -> Panel:
-    """The field, and what is decoded, with one token at each point of a grid and the others at the prior's mean."""
+    """The field, and what is decoded, with one place at each point of a grid and the others at the prior's mean."""
     model, networks = require_latent(translator), torch_engine(translator.backend).networks
     points = {name: z[:, position] for name, z in walk.points.items()}
     area = torch.from_numpy(grid_around(torch.cat(list(points.values())).double().cpu(), grid, _MARGIN))
     z = walk.points["prior"].repeat(grid * grid, 1, 1)
     z[:, position] = area.flatten(0, 1).to(z)
-    layout = Layout.from_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
-    field = networks.bind_field(method, walk.encoded, layout)(z)[:, position]
-    ids = model.read(z, layout, model.decoder_stack.project_kv(walk.encoded)).ids[:, position]
-    pieces = translator.tokenizer.pieces(ids.tolist())
+    places = Layout.from_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
+    field = networks.bind_field(method, walk.encoded, places)(z)[:, position]
+    decoder = model.decoder_stack.project_kv(walk.encoded)
+    pieces = [row[position] for row in _pieces(translator, z, places, decoder)]
     return Panel(
-        pieces={name: translator.tokenizer.pieces(ids)[position] for name, ids in walk.ends.items()},
+        pieces={name: each[position] for name, each in walk.pieces.items()},
         posterior=_listed(points["posterior"][0]),
         prior=_listed(points["prior"][0]),
         paths={name: _listed(path) for name, path in points.items() if name not in ("posterior", "prior")},

@@ -1,7 +1,7 @@
 """The marginal log-likelihood of the model's own outputs, step by step: the paper's Figure 2.
 
-log p(ŷ|x) is estimated by importance sampling (`infer.marginal`), each output as a whole, given its length. The noise
-is the same for every output, so that only the outputs differ.
+log p(ŷ|x) is estimated by importance sampling (`infer.marginal`), each output as a whole, given its number of places.
+The noise is the same for every output, so that only the outputs differ.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from latentmt.infer.marginal import marginal
 from latentmt.infer.noise import standard_noise
 from latentmt.measure.methods import require_latent
 from latentmt.measure.tokens import standard_error
+from latentmt.options import MAX_POSITIONS
 from latentmt.translator import Translator
 
 SAMPLES = 500
@@ -37,7 +38,7 @@ class Likelihood:
 
     steps: int
     log_prob: float
-    """log p(ŷ|x,T), the mean over sentences."""
+    """log p(ŷ|x), given the number of places; the mean over sentences."""
     per_token: float
     """The same over all tokens."""
     gain: float
@@ -104,9 +105,8 @@ def _estimate(
 ) -> dict[Pair, _Estimate]:
     """Estimate each pair by itself; batches are only for speed."""
     model = require_latent(translator)
-    longest = max(len(target) for _, target in pairs)
     engine = torch_engine(translator.backend)
-    noise = standard_noise(samples, longest, model.latent_dim, seed).to(engine.device)
+    noise = standard_noise(samples, MAX_POSITIONS, model.latent_dim, seed).to(engine.device)
     estimates: dict[Pair, _Estimate] = {}
     lengths = np.array([len(target) for _, target in pairs], dtype=np.int64)
     with ProgressBar(name, "outputs", len(pairs)) as counting, torch.no_grad():

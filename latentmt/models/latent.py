@@ -1,35 +1,41 @@
-"""The latent-variable model: a latent z for every target token, from which all tokens are decoded in parallel.
+"""The latent-variable model: a latent z for every place, from which all tokens are decoded in parallel.
 
 Prior p(z|x), posterior q(z|y,x) and decoder p(y|z,x) are non-causal decoder stacks over one encoder. Each projects
 the source to keys and values once for all steps: `memory = model.decoder_stack.project_kv(source)`. The prior and the
-output are separate modules (`priors`, `outputs`). This module computes distributions and states. It does not sample,
-search or refine.
+output are separate modules (`priors`, `outputs`). Which places a sentence has is decided by the output. This module
+computes distributions and states. It does not sample, search or refine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from latentmt.config import added
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.models.outputs import OUTPUTS, Output
+from latentmt.models.ctc import CTCOutput
+from latentmt.models.outputs import Output, OutputConfig, TokenOutput
 from latentmt.models.presets import Count, TransformerSize, WithEncoder
 from latentmt.models.priors import PRIORS, GaussianHead, PriorNetwork
 from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import Embedding, Positions
-from latentmt.nn.transformer import DecoderStack, EncoderStack
+from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
 
 _NAMES_0_1 = {"prior_stack.": "prior.stack.", "prior_head.": "prior.head.", "length_": "output.length_"}
 """Prefixes of weight names in version 0.1, and the present ones."""
 
 
+OUTPUTS: dict[str, Callable[[OutputConfig, StackSize], Output]] = {"tokens": TokenOutput, "ctc": CTCOutput}
+"""Output models by the name in a configuration. Called with its settings and the size of the posterior's stack."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class LatentConfig(WithEncoder):
+class LatentConfig(WithEncoder, OutputConfig):
     """The latent-variable model's size and parts."""
 
     sizes: ClassVar = {
@@ -39,17 +45,32 @@ class LatentConfig(WithEncoder):
     }
 
     latent_dim: Count = 8
-    """Entries of z for each target token."""
-    prior: str = "gaussian"
+    """Entries of z at each place."""
+    prior_layers: Annotated[Count | None, added(None)] = None
+    """Layers of the prior, if not `layers`."""
+    posterior_layers: Annotated[Count | None, added(None)] = None
+    """Layers of the posterior, if not `layers`."""
+    decoder_layers: Annotated[Count | None, added(None)] = None
+    """Layers of the decoder, if not `layers`."""
+    prior: Annotated[str, added("gaussian")] = "gaussian"
     """The prior's registered name (`models/priors.py`)."""
-    output: str = "tokens"
-    """The output model's registered name (`models/outputs.py`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for key, registered in (("prior", PRIORS), ("output", OUTPUTS)):
             if getattr(self, key) not in registered:
                 raise ValueError(f"{key} {getattr(self, key)}: expected {', '.join(registered)}")
+
+    @property
+    def resolved_fields(self) -> dict[str, Any]:
+        """A stack with as many layers as the others has no number of its own."""
+        own = {key: getattr(self, key) for key in ("prior_layers", "posterior_layers", "decoder_layers")}
+        layers = self.size.layers
+        return super().resolved_fields | {key: None if value == layers else value for key, value in own.items()}
+
+    def stack(self, layers: int | None) -> StackSize:
+        """The size of a decoder stack with so many layers, or as many as is usual."""
+        return replace(self.size.stack, layers=layers or self.size.layers)
 
 
 class LatentInput(nn.Module):
@@ -81,12 +102,13 @@ class LatentModel(nn.Module):
         self.latent_dim = config.latent_dim
         self.embedding = Embedding(vocabulary, width, size.dropout)
         self.encoder = EncoderStack(size.encoder)
-        self.prior = PRIORS[config.prior](size.stack, config.latent_dim)
-        self.posterior_stack = DecoderStack(size.stack)
+        self.prior = PRIORS[config.prior](config.stack(config.prior_layers), config.latent_dim)
+        posterior = config.stack(config.posterior_layers)
+        self.posterior_stack = DecoderStack(posterior)
         self.posterior_head = GaussianHead(width, config.latent_dim)
         self.latent_input = LatentInput(config.latent_dim, width)
-        self.decoder_stack = DecoderStack(size.stack, input_skip=True)
-        self.output = OUTPUTS[config.output](width)
+        self.decoder_stack = DecoderStack(config.stack(config.decoder_layers), input_skip=True)
+        self.output = OUTPUTS[config.output](config, posterior)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load weights under their present names or those of version 0.1."""
@@ -98,27 +120,32 @@ class LatentModel(nn.Module):
         encoded: EncoderOutput = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
         return encoded
 
-    def posterior(self, target: Tokens, memory: Memory) -> Gaussian:
-        """q(z|y,x). Memory: `posterior_stack.project_kv(source)`."""
-        x = self.embedding(target.ids, target.layout.position)
-        return self.posterior_head.distribution(self.posterior_stack(x, target.layout.segment, memory))
+    def posterior(self, target: Tokens, places: Layout, memory: Memory) -> Gaussian:
+        """q(z|y,x). Places: `output.places(source, target)`. Memory: `posterior_stack.project_kv(source)`."""
+        x, memory = self.output.posterior_input(target, places, self.embedding, memory)
+        return self.posterior_head.distribution(self.posterior_stack(x, places.segment, memory))
 
     def decode(
-        self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, attention_weights: list[Tensor] | None = None
-    ) -> Float[Tensor, "r t d"]:
-        """The states that predict y from z. Memory: `decoder_stack.project_kv(source)`."""
+        self,
+        z: Float[Tensor, "r p D"],
+        places: Layout,
+        memory: Memory,
+        attention_weights: list[Tensor] | None = None,
+        hidden: list[Tensor] | None = None,
+    ) -> Float[Tensor, "r p d"]:
+        """The states that predict y from z. Memory: `decoder_stack.project_kv(source)`. Lists: see `DecoderStack`."""
         states: Tensor = self.decoder_stack(
-            self.latent_input(z, layout), layout.segment, memory, attention_weights=attention_weights
+            self.latent_input(z, places), places.segment, memory, attention_weights=attention_weights, hidden=hidden
         )
         return states
 
-    def read(self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory) -> Tokens:
-        """argmax p(y|z,x). Memory: as in `decode`."""
-        return self.output.read(self.decode(z, layout, memory), self.embedding, layout)
+    def read(self, z: Float[Tensor, "r p D"], places: Layout, memory: Memory) -> Tokens:
+        """The likeliest y given z and x. Memory: as in `decode`."""
+        return self.output.read(self.decode(z, places, memory), places, self.embedding)
 
-    def log_prob(self, states: Float[Tensor, "r t d"], target: Tokens) -> Float[Tensor, "r t"]:
-        """log p(y|z,x) of each token; 0 at padding. States: `decode(…)`."""
-        return self.output.log_prob(states, self.embedding, target)
+    def log_prob(self, states: Float[Tensor, "r p d"], places: Layout, target: Tokens) -> Float[Tensor, "r t"]:
+        """log p(y|z,x), token by token; 0 at padding. States: `decode(…)`."""
+        return self.output.log_prob(states, places, self.embedding, target)
 
 
 def current_weight_name(name: str) -> str:

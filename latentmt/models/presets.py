@@ -1,14 +1,14 @@
 """Model sizes: named presets, whose fields a configuration may override.
 
-A model's configuration inherits `Sized` and lists its sizes by name. A bundle stores the `resolved` configuration with
-every field set, so that a preset may change later without changing existing models.
+A model's configuration inherits `Sized` and lists its sizes by name. A bundle stores the `resolved` configuration, so
+that a preset may change later without changing existing models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
@@ -74,6 +74,11 @@ class Sized(Section):
         overrides = {name: getattr(self, name, None) for name in asdict(preset)}
         return replace(preset, **{name: value for name, value in overrides.items() if value is not None})
 
+    @property
+    def resolved_fields(self) -> dict[str, Any]:
+        """The values of the fields that have none of their own."""
+        return {name: value for name, value in asdict(self.size).items() if hasattr(self, name)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class WithEncoder(Sized):
@@ -84,6 +89,5 @@ class WithEncoder(Sized):
 
 
 def resolved(config: C) -> C:
-    """The same configuration with every field set."""
-    size = asdict(config.size)
-    return replace(config, **{name: value for name, value in size.items() if hasattr(config, name)})
+    """The same configuration with every field set that the preset decides."""
+    return replace(config, **config.resolved_fields)

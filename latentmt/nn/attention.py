@@ -61,6 +61,17 @@ class Memory:
         """The given rows, in that order."""
         return Memory(self.keys_values.index_select(2, rows), self.segment.index_select(0, rows))
 
+    def joined(self, other: Memory) -> Memory:
+        """Both at once. With n times as many rows in the other one, each row of this one serves n consecutive rows."""
+        times = candidates(len(other.segment), len(self.segment))
+        mine = self if times == 1 else self.repeat(times)
+        keys_values = torch.cat((mine.keys_values, other.keys_values), 4)
+        return Memory(keys_values, torch.cat((mine.segment, other.segment), 1))
+
+    def repeat(self, times: int) -> Memory:
+        """Every row repeated, in adjacent rows."""
+        return Memory(self.keys_values.repeat_interleave(times, 2), self.segment.repeat_interleave(times, 0))
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -90,6 +101,13 @@ def compute_dtype(like: Tensor) -> torch.dtype:
     """The dtype of a matrix product of `like`, which depends on autocast."""
     kind = like.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype
+
+
+def candidates(targets: int, sources: int) -> int:
+    """How many consecutive rows of targets there are for each row of sources."""
+    if targets % max(sources, 1):
+        raise ValueError(f"{targets} rows of targets for {sources} of sources")
+    return targets // max(sources, 1)
 
 
 def membership(segment: Int[Tensor, "r t"], segments: int) -> Bool[Tensor, "r {segments} t"]:

@@ -61,3 +61,13 @@ class Embedding(nn.Module):
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             chunks.append(logits.gather(1, labels[:, None])[:, 0] - logits.logsumexp(1))
         return torch.cat(chunks).view(ids.shape)
+
+    def log_probs(self, states: Float[Tensor, "r t d"], ids: Int[Tensor, "r k"]) -> Float[Tensor, "r t k"]:
+        """log softmax at several ids of a row, for each of its states, in fp32 (or better)."""
+        rows, chunks = max(1, LOGITS_CHUNK // states.shape[1]), []
+        for chunk, labels in zip(states.split(rows), ids.split(rows), strict=True):
+            logits = self.logits(chunk)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            at_labels = logits.gather(2, labels[:, None].expand(-1, logits.shape[1], -1))
+            chunks.append(at_labels - logits.logsumexp(2, keepdim=True))
+        return torch.cat(chunks)

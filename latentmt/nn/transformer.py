@@ -23,6 +23,7 @@ from latentmt.nn.attention import (
     SelfAttention,
     attention_bias,
     attention_kernels,
+    candidates,
     compute_dtype,
     projection,
     seen_bias,
@@ -158,6 +159,12 @@ class EncoderStack(nn.Module):
         return EncoderOutput(self.norm(x), segment)
 
 
+def project_kv(layer: nn.Linear, source: EncoderOutput, size: StackSize) -> Memory:
+    """The keys and values that a layer with two outputs for each layer of a stack makes of states."""
+    packed = split_heads(layer(source.states), 2 * size.layers, size.heads)
+    return Memory(packed.unflatten(0, (size.layers, 2)), source.segment)
+
+
 class DecoderStack(nn.Module):
     """A stack of decoder layers.
 
@@ -183,8 +190,7 @@ class DecoderStack(nn.Module):
 
     def project_kv(self, source: EncoderOutput) -> Memory:
         """Keys and values of the source for all layers, in one matrix product."""
-        packed = split_heads(self.source_keys_values(source.states), 2 * self.size.layers, self.size.heads)
-        return Memory(packed.unflatten(0, (self.size.layers, 2)), source.segment)
+        return project_kv(self.source_keys_values, source, self.size)
 
     def forward(
         self,
@@ -193,21 +199,24 @@ class DecoderStack(nn.Module):
         memory: Memory,
         create_graph: bool = False,
         attention_weights: list[Tensor] | None = None,
+        hidden: list[Tensor] | None = None,
     ) -> Float[Tensor, "r t d"]:
         """All tokens at once. `create_graph` is needed for a double backward, and is slower.
 
-        The cross-attention weights of every layer are appended to `attention_weights`, if given. With n times as many
-        rows as the memory, every n consecutive rows are candidates for one of its rows.
+        The cross-attention weights of every layer are appended to `attention_weights`, if given, and the states after
+        every layer but the last to `hidden`, normalised like the last ones. With n times as many rows as the memory,
+        every n consecutive rows are candidates for one of its rows.
         """
         dtype = compute_dtype(x)
         bias = attention_bias(segment, segment, dtype, self.causal)
-        if len(segment) % max(len(memory.segment), 1):
-            raise ValueError(f"{len(segment)} rows of targets for {len(memory.segment)} of sources")
-        memory_bias = attention_bias(segment.view(len(memory.segment), -1), memory.segment, dtype)
+        together = segment.view(len(memory.segment), candidates(len(segment), len(memory.segment)) * segment.shape[1])
+        memory_bias = attention_bias(together, memory.segment, dtype)
         inputs = x
         with attention_kernels(x.device, create_graph):
             layers = cast("Iterable[DecoderLayer]", self.layers)
-            for layer, keys_values in zip(layers, memory.keys_values.unbind(), strict=True):
+            for number, (layer, keys_values) in enumerate(zip(layers, memory.keys_values.unbind(), strict=True)):
+                if hidden is not None and number:
+                    hidden.append(self.norm(x))
                 if attention_weights is not None:
                     attention_weights.append(layer.attention_weights(x, bias, keys_values, memory_bias))
                 x = layer(x, bias, keys_values, memory_bias)

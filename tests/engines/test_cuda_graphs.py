@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from latentmt.fields.registry import field_network
 from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.search import Networks
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT
+from latentmt.models.outputs import LENGTH_LIMIT, TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import cuda_graph, fused
 from latentmt.options import MAX_POSITIONS, DecodingOptions
@@ -56,15 +57,16 @@ def sentences(count: int, longest: int = 19) -> list[list[int]]:
     return [[*torch.randint(4, VOCABULARY, (n,), generator=generator).tolist(), EOS] for n in lengths]
 
 
-def make_networks(dtype: torch.dtype = torch.float64) -> Networks:
+def make_networks(dtype: torch.dtype = torch.float64, output: str = "tokens") -> Networks:
     """Random, but with heads so large that sentences differ in length and candidates in what they say."""
     torch.manual_seed(5)
-    config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
+    config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3, output=output)
     latent = LatentModel(config, VOCABULARY)
     fields = {kind: field_network(FieldConfig(kind=kind, **SIZE), config) for kind in ("score", "energy")}
     with torch.no_grad():
-        latent.output.length_head.weight *= 4
-        latent.output.length_head.bias[LENGTH_LIMIT - 5 : LENGTH_LIMIT + 6] += 6
+        if isinstance(latent.output, TokenOutput):
+            latent.output.length_head.weight *= 4
+            latent.output.length_head.bias[LENGTH_LIMIT - 5 : LENGTH_LIMIT + 6] += 6
         torch.nn.init.normal_(fields["score"].head.weight)
     teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), VOCABULARY)
     none, special = torch.zeros(VOCABULARY, dtype=torch.bool), torch.arange(VOCABULARY) < 4
@@ -76,9 +78,14 @@ def make_networks(dtype: torch.dtype = torch.float64) -> Networks:
     )
 
 
+@functools.cache
+def cached_networks(output: str) -> Networks:
+    return make_networks(output=output)
+
+
 @pytest.fixture(scope="module")
 def networks() -> Networks:
-    return make_networks()
+    return cached_networks("tokens")
 
 
 def same(left: list[Candidates], right: list[Candidates]) -> None:
@@ -89,8 +96,10 @@ def same(left: list[Candidates], right: list[Candidates]) -> None:
         assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-5)
 
 
+@pytest.mark.parametrize("output", ["tokens", "ctc"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_graphed_equals_eager(networks: Networks, options: DecodingOptions) -> None:
+def test_graphed_equals_eager(options: DecodingOptions, output: str) -> None:
+    networks = cached_networks(output)
     plain, graphed = TorchEngine(networks, graphs=False), TorchEngine(networks, graphs=True)
     for some in (sentences(1), sentences(5), sentences(5)[1:4], sentences(21)):
         same(graphed.candidates(some, options), plain.candidates(some, options))
@@ -124,7 +133,7 @@ def test_truncated_targets_are_searched_again_with_a_larger_width(
         made(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(graphs._Search, "__init__", noted)
-    monkeypatch.setattr(Shape, "from_sentences", staticmethod(lambda sentences, bias: Shape(4, 24, 8)))
+    monkeypatch.setattr(Shape, "from_sentences", staticmethod(lambda sentences, room: Shape(4, 24, 8)))
     found = TorchEngine(networks, graphs=True).candidates(sentences(4), options)
     same(found, TorchEngine(networks, graphs=False).candidates(sentences(4), options))
     assert len(shapes) > 1
@@ -132,16 +141,46 @@ def test_truncated_targets_are_searched_again_with_a_larger_width(
     assert max(len(one.decoded) for candidates in found for one in candidates.all) > shapes[0].target
 
 
-def test_shapes_are_few_and_large_enough() -> None:
-    assert Shape.from_sentences([[EOS]]) == Shape(1, 8, 16)
-    assert Shape.from_sentences([[EOS] * 9] * 3) == Shape(4, 16, 24)
+def test_shapes_are_few_and_large_enough(networks: Networks) -> None:
+    assert networks.latent
+    room = networks.latent.output.room
+    assert Shape.from_sentences([[EOS]], room) == Shape(1, 8, 16)
+    assert Shape.from_sentences([[EOS] * 9] * 3, room) == Shape(4, 16, 24)
+    assert Shape.from_sentences([[EOS] * 9] * 3, partial(room, bias=0.5)) == Shape(4, 16, 32)
     for count in range(1, 40):
         for length in range(1, 130):
-            shape = Shape.from_sentences([[EOS] * length] * count)
+            shape = Shape.from_sentences([[EOS] * length] * count, room)
             assert count <= shape.sentences < 2 * count
             assert length <= shape.source < length + 8
             assert shape.target >= shape.source
     assert Shape(1, 512, 400).with_longer_targets().target == MAX_POSITIONS
+
+
+def test_ctc_has_room_for_its_places_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fits on the first try is not searched again."""
+    engine, searched = TorchEngine(cached_networks("ctc"), graphs=True), []
+    real = graphs._Search.__call__
+
+    def noted(self: graphs._Search, *given: Any) -> Any:
+        searched.append(self._shape)
+        return real(self, *given)
+
+    monkeypatch.setattr(graphs._Search, "__call__", noted)
+    for options in (
+        DecodingOptions("prior"),
+        DecodingOptions("delta", 1, lengths=5, rerank="decoder", length_bias=0.3),
+    ):
+        for length in (1, 7, 8, 9, 24):
+            engine.best([[7] * (length - 1) + [EOS]], options)
+    assert len(searched) == 10
+    assert {shape.target for shape in searched[:5]} == {16, 32, 48}
+
+
+def test_likelihoods_that_loop_over_places_are_not_compiled() -> None:
+    for rerank, compiles in (("teacher", True), ("decoder", False), ("elbo", False), ("marginal", False)):
+        options = DecodingOptions("score", 1, samples=2, rerank=rerank)
+        assert cached_networks("ctc").compiles(options) == compiles
+        assert cached_networks("tokens").compiles(options)
 
 
 def test_only_the_most_recently_used_shapes_are_kept(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +325,7 @@ if __name__ == "__main__":
     compare_compiled(
         make_networks(), DecodingOptions("score", 1, lengths=2, rerank="decoder"), [2, 9], before=lambda: None
     )
+    compare_compiled(make_networks(output="ctc"), DecodingOptions("delta", 1), [1, 2], before=lambda: None)
     compare_compiled(make_networks(), DecodingOptions("teacher", beam=2), [1, 2], before=lambda: None)
     by_kernels = partial(fused._CAPABLE.__setitem__, ("cpu", None), True)
     compare_compiled(make_networks(torch.float32), DecodingOptions("score", 1), [1], before=by_kernels)

@@ -19,13 +19,14 @@ from latentmt import networks as networks_module
 from latentmt.bundle import open_bundle, open_model
 from latentmt.data.normalise import TextRules
 from latentmt.data.pieces import PieceProperties
-from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
+from latentmt.data.tokenizer import BLANK, Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Tokens
-from latentmt.engines.onnx import cpu
+from latentmt.engines.onnx import cpu, tokens
 from latentmt.engines.onnx.beam import beam_search
 from latentmt.engines.onnx.engine import OnnxEngine
 from latentmt.engines.onnx.graphs import Graphs
-from latentmt.engines.onnx.latent import Layout, OnnxLatent
+from latentmt.engines.onnx.latent import OnnxLatent
+from latentmt.engines.onnx.outputs import TokenOutput
 from latentmt.engines.onnx.postprocess import Postprocessor
 from latentmt.engines.onnx.shortlist import Shortlist
 from latentmt.engines.onnx.teacher import OnnxTeacher
@@ -47,6 +48,12 @@ from latentmt.translator import Translator
 DIM = 3
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 48, "layers": 2, "heads": 2, "dropout": 0.0}
 LATENT = LatentConfig(**SIZE, encoder_layers=2, latent_dim=DIM)
+LATENTS = {
+    "tokens": LATENT,
+    "pooled": replace(LATENT, length_pooling="attention", prior_layers=1, posterior_layers=3, decoder_layers=4),
+    "ctc": replace(LATENT, output="ctc", posterior_layers=3),
+    "ctc-3": replace(LATENT, output="ctc", upsampling=3, prior_layers=1, decoder_layers=3),
+}
 SCORE = FieldConfig(kind="score", **(SIZE | {"d_model": 16, "layers": 1}))  # narrower than the latent model
 PLACELESS = FieldConfig(kind="score", **SIZE, positions=False)
 TEACHER = TeacherConfig(**(SIZE | {"d_model": 24, "heads": 4}), encoder_layers=1)
@@ -60,11 +67,12 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(SENTENCES * 20, TokenizerConfig(vocab_size=440))
 
 
-@pytest.fixture(scope="module")
-def parts(tokenizer: Tokenizer) -> dict[BundleConfig, nn.Module]:
+@pytest.fixture(scope="module", params=LATENTS)
+def parts(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> dict[BundleConfig, nn.Module]:
     torch.manual_seed(6)
-    latent, teacher = LatentModel(LATENT, tokenizer.size), Teacher(TEACHER, tokenizer.size)
-    score = field_network(SCORE, LATENT)
+    config = LATENTS[request.param]
+    latent, teacher = LatentModel(config, tokenizer.size), Teacher(TEACHER, tokenizer.size)
+    score = field_network(SCORE, config)
     for network in (latent, score, teacher):
         enliven(network)  # type: ignore[arg-type]
         network.eval().requires_grad_(False)
@@ -72,8 +80,8 @@ def parts(tokenizer: Tokenizer) -> dict[BundleConfig, nn.Module]:
             if parameter.dim() == 1:  # biases and norms are trivial in the beginning
                 parameter.add_(0.1 * torch.randn_like(parameter))
     return {
-        BundleConfig(**TEXT, latent=LATENT): latent,
-        BundleConfig(**TEXT, latent=LATENT, field=SCORE): score,
+        BundleConfig(**TEXT, latent=config): latent,
+        BundleConfig(**TEXT, latent=config, field=SCORE): score,
         BundleConfig(**TEXT, teacher=TEACHER): teacher,
     }
 
@@ -127,7 +135,7 @@ def test_all_candidates_are_those_of_torch(
         assert own.best == others.best
         for one, other in zip(own.all, others.all, strict=True):
             assert (one.decoded, one.readable) == (other.decoded, other.readable)
-            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert one.score == pytest.approx(other.score, rel=1e-6, abs=1e-4)
     assert [each.all[each.best] for each in found] == translator.backend.best(sentences, options)
 
 
@@ -157,6 +165,7 @@ def test_annotations_are_those_of_torch(
     torch_engine = make_torch_engine(tokenizer, by_kind.get("latent"), {}, by_kind.get("teacher"))
     onnx = onnx_translator(tmp_path, tokenizer, RULES, chosen).backend
     targets = [sentence[:-1][::-1] for sentence in sentences]
+    targets[-1] = 4 * targets[-1]  # with CTC, more than there are places for
     others = torch_engine.annotate(sentences, targets, log_probs=log_probs)
     for one, other in zip(onnx.annotate(sentences, targets, log_probs=log_probs), others, strict=True):
         np.testing.assert_allclose(one.attention, other.attention, atol=1e-4)
@@ -191,12 +200,27 @@ def test_a_field_without_positions_is_exported(
     tokenizer: Tokenizer, parts: dict[BundleConfig, nn.Module], sentences: list[list[int]], tmp_path: Path
 ) -> None:
     (config, latent), *_ = parts.items()
-    score = field_network(PLACELESS, LATENT).eval().requires_grad_(False)
+    assert config.latent is not None
+    score = field_network(PLACELESS, config.latent).eval().requires_grad_(False)
     enliven(score)  # type: ignore[arg-type]
-    both = {config: latent, BundleConfig(**TEXT, latent=LATENT, field=PLACELESS): score}
+    both = {config: latent, BundleConfig(**TEXT, latent=config.latent, field=PLACELESS): score}
     options, onnx = DecodingOptions("score", 2), onnx_translator(tmp_path, tokenizer, RULES, both).backend
     torch_engine = make_torch_engine(tokenizer, latent, {"score": score}, None)  # type: ignore[arg-type]
     assert onnx.candidates(sentences, options) == torch_engine.candidates(sentences, options)
+
+
+def test_what_candidates_of_ctc_write_is_not_what_their_places_are(
+    expected: TorchEngine, translator: Translator, sentences: list[list[int]]
+) -> None:
+    """So the tests above compare targets of different lengths, with blanks and repetitions on the way."""
+    assert isinstance(translator.backend, OnnxEngine)
+    model = translator.backend.latent
+    assert model is not None
+    if isinstance(model.output, TokenOutput):
+        pytest.skip("one token a place")
+    steps = [translator.backend.trace(sentence, DecodingOptions("score", 2)).steps[-1] for sentence in sentences]
+    assert {len(step.ids) / len(sentence) for step, sentence in zip(steps, sentences, strict=True)} <= {2.0, 3.0}
+    assert all(3 < len(step.ids) - step.ids.count(BLANK) < 0.5 * len(step.ids) for step in steps[:4])
 
 
 # Weights.
@@ -285,14 +309,14 @@ def test_int8_is_close_to_single_precision(
         source = model.encode(sentence)
         encoded = exact.encode(Tokens.padded([sentence]))
         assert _error(source.states.numpy(), encoded.states.numpy()) < 0.04
-        target = Tokens.padded([sentence[::-1]])
-        layout = Layout.from_lengths(np.array([len(sentence)]))
-        prior = exact.prior(target.layout, exact.prior.project_kv(encoded)).mode
+        target, same = Tokens.padded([sentence[::-1]]), tokens.Tokens.padded([sentence[::-1]])
+        places, layout = exact.output.places(encoded, target), model.output.places(len(sentence), same)
+        prior = exact.prior(places, exact.prior.project_kv(encoded)).mode
         assert _error(model.prior(layout, source).mean, prior.numpy()) < 0.06
-        posterior = exact.posterior(target, exact.posterior_stack.project_kv(encoded))
+        posterior = exact.posterior(target, places, exact.posterior_stack.project_kv(encoded))
         memory = model.posterior_memory(source)
-        assert _error(model.posterior(target.ids.numpy(), layout, memory).mean, posterior.mean.numpy()) < 0.06
-        states = exact.decode(prior, target.layout, exact.decoder_stack.project_kv(encoded))
+        assert _error(model.posterior(same, layout, memory).mean, posterior.mean.numpy()) < 0.06
+        states = exact.decode(prior, places, exact.decoder_stack.project_kv(encoded))
         logits = model.logits(prior.numpy(), layout, source)
         assert _error(logits, exact.embedding.logits(states).numpy()) < 0.06
 
@@ -378,5 +402,12 @@ def test_a_field_that_differentiates_has_no_graph(tokenizer: Tokenizer) -> None:
 def test_another_output_is_refused(tokenizer: Tokenizer) -> None:
     model = LatentModel(LATENT, tokenizer.size)
     model.output = nn.Identity()  # type: ignore[assignment]
-    with pytest.raises(UserError, match="only a latent model with a Gaussian prior and one token a position"):
+    with pytest.raises(UserError, match="a latent model with Identity cannot be exported"):
+        graphs(model, "latent", set())
+
+
+def test_another_prior_is_refused(tokenizer: Tokenizer) -> None:
+    model = LatentModel(LATENT, tokenizer.size)
+    model.prior = nn.Identity()  # type: ignore[assignment]
+    with pytest.raises(UserError, match="only a latent model with a Gaussian prior"):
         graphs(model, "latent", set())

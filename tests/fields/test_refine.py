@@ -3,9 +3,11 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
+from ctc import read_alone
 from torch import Tensor
 
 from latentmt.data.tokenizer import EOS, PAD
@@ -17,6 +19,7 @@ from latentmt.fields.learned import FieldConfig
 from latentmt.fields.refine import Stop, refine
 from latentmt.fields.registry import field_network, field_types
 from latentmt.fields.score import ScoreNetwork
+from latentmt.models.ctc import CTCOutput
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.nn import positions
 from latentmt.nn.attention import EncoderOutput
@@ -30,10 +33,24 @@ LENGTHS = [3, 5, 4, 1]
 KINDS = ("delta", "score", "energy")
 
 
-@pytest.fixture
-def model() -> LatentModel:
+def make(output: str) -> LatentModel:
     torch.manual_seed(0)
-    return LatentModel(LATENT, VOCABULARY).double()
+    model = LatentModel(replace(LATENT, output=output), VOCABULARY).double()
+    if output == "ctc":
+        with torch.no_grad():
+            model.posterior_head.weight.mul_(3)  # else delta inference would be done after one step
+    return model
+
+
+@pytest.fixture(params=["tokens", "ctc"])
+def model(request: pytest.FixtureRequest) -> LatentModel:
+    """A field depends on the places, however many there are; so lengths need not be those of a source."""
+    return make(request.param)
+
+
+@pytest.fixture
+def token_model() -> LatentModel:
+    return make("tokens")
 
 
 @functools.cache
@@ -86,10 +103,13 @@ def test_delta_field_of_step_size_1_is_delta_inference(model: LatentModel) -> No
     outputs = []
     for _ in range(3):
         states = model.decode(z, layout, model.decoder_stack.project_kv(source))
-        ids = model.embedding.logits(states).argmax(-1).where(layout.real, torch.tensor(PAD))
-        mean = model.posterior(Tokens(ids, layout), model.posterior_stack.project_kv(source)).mean
+        logits = model.embedding.logits(states)
+        target = Tokens(logits.argmax(-1).where(layout.real, torch.tensor(PAD)), layout)
+        if isinstance(model.output, CTCOutput):
+            target = Tokens.padded([read_alone(row[:n]) for row, n in zip(logits, LENGTHS, strict=True)], 5)
+        mean = model.posterior(target, layout, model.posterior_stack.project_kv(source)).mean
         z = torch.where(layout.real[..., None], mean, z)
-        outputs.append(ids)
+        outputs.append(target.ids)
     close([refine(start, DELTA.bind(Context(model, source, layout)), 3)], [z])
     assert not torch.equal(outputs[0], outputs[-1])  # else one step would do
 
@@ -221,7 +241,8 @@ def test_latents_are_fp32_for_any_model_precision(model: LatentModel) -> None:
     torch.testing.assert_close(moved, torch.full_like(moved, 1.004))
 
 
-def test_decoded_tokens_are_the_most_likely_ones(model: LatentModel) -> None:
+def test_decoded_tokens_are_the_most_likely_ones(token_model: LatentModel) -> None:
+    model = token_model
     layout = Layout.from_lengths(torch.tensor(LENGTHS), 5)
     memory = model.decoder_stack.project_kv(model.encode(Tokens.padded(SOURCES)))
     z = rows(latents(), 5)
@@ -232,11 +253,12 @@ def test_decoded_tokens_are_the_most_likely_ones(model: LatentModel) -> None:
     assert tokens.layout is layout
 
 
-def test_argmax_in_chunks_is_the_argmax(model: LatentModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_argmax_in_chunks_is_the_argmax(token_model: LatentModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = token_model
     states = torch.randn(3, 7, 16, dtype=torch.float64)
     expected = model.embedding.logits(states).argmax(-1)
     for chunk in (1, 4, 21, 100):
         monkeypatch.setattr(positions, "LOGITS_CHUNK", chunk)
         assert torch.equal(model.embedding.best(states), expected)
     layout = Layout.from_lengths(torch.tensor([7, 7, 7]), 7)
-    assert torch.equal(model.output.read(states, model.embedding, layout).ids, expected)
+    assert torch.equal(model.output.read(states, layout, model.embedding).ids, expected)

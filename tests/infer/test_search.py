@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from ctc import nll_alone, read_alone
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
@@ -25,8 +26,9 @@ from latentmt.infer.beam import beam_search
 from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import PieceTable, readable
 from latentmt.infer.search import Networks, search
+from latentmt.models.ctc import CTCOutput
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT
+from latentmt.models.outputs import LENGTH_LIMIT, TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import EncoderOutput
 from latentmt.options import (
@@ -42,19 +44,20 @@ from latentmt.results import without_special
 
 VOCABULARY, DIM = 23, 3
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 32, "dropout": 0.0}
-LATENT = LatentConfig(**SIZE, latent_dim=DIM)
+OUTPUTS = ("tokens", "ctc")
 SOURCES = [[5, 9, 4, EOS], [7, EOS], [6, 6, 8, 12, 20, 11, 15, EOS], [EOS], [14, 14, 4, 9, 22, EOS]]
 METHODS = ("prior", "delta", "score", "energy")
 NOISE = standard_noise(MARGINAL_SAMPLES, MAX_POSITIONS, DIM, seed=1)
 
 
 @functools.cache
-def made(seed: int) -> Networks:
+def made(seed: int, output: str = "tokens") -> Networks:
     """Untrained, but with heads so large that every sentence, length and sample gets tokens of its own."""
     torch.manual_seed(seed)
-    model = LatentModel(LATENT, VOCABULARY).double().eval()
+    config = LatentConfig(**SIZE, latent_dim=DIM, output=output)
+    model = LatentModel(config, VOCABULARY).double().eval()
     fields = {
-        kind: field_network(FieldConfig(**SIZE, kind=kind), LATENT).double().eval() for kind in ("score", "energy")
+        kind: field_network(FieldConfig(**SIZE, kind=kind), config).double().eval() for kind in ("score", "energy")
     }
     teacher = Teacher(TeacherConfig(**SIZE), VOCABULARY).double().eval()
     with torch.no_grad():
@@ -62,8 +65,10 @@ def made(seed: int) -> Networks:
             head.weight[:DIM].normal_(std=0.4)
             head.weight[DIM:].normal_(std=0.1)
         model.prior.head.bias[DIM:] = 1.0  # so wide that the posterior is not out of reach
-        model.output.length_head.weight.normal_(std=1.5)
-        model.output.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
+        model.latent_input.linear.weight.mul_(1 if output == "tokens" else 2)  # equal neighbours are read as one
+        if isinstance(model.output, TokenOutput):
+            model.output.length_head.weight.normal_(std=1.5)
+            model.output.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
         fields["score"].head.weight.normal_(std=0.4)
         fields["energy"].head.weight.normal_(std=4.0)
         teacher.embedding.weight.mul_(2)
@@ -71,8 +76,13 @@ def made(seed: int) -> Networks:
     return Networks(model, fields, teacher, PieceTable(torch.rand(VOCABULARY) < 0.3, opens | blank, blank, blank))
 
 
+@pytest.fixture(params=OUTPUTS)
+def networks(request: pytest.FixtureRequest) -> Networks:
+    return made(2 if request.param == "tokens" else 11, request.param)
+
+
 @pytest.fixture
-def networks() -> Networks:
+def token_networks() -> Networks:
     return made(2)
 
 
@@ -98,6 +108,9 @@ def close(left: Tensor, right: Tensor) -> None:
 
 @torch.no_grad()
 def lengths_by_hand(model: LatentModel, sentence: list[int], count: int) -> list[int]:
+    """The numbers of places."""
+    if isinstance(model.output, CTCOutput):
+        return [max(2, 2 * len(sentence) + more) for more in (0, 1, -1, 2, -2)][:count]
     logits = model.output.length_logits(encoded(model, sentence), 1)[0, 0].tolist()
     differences = sorted(range(-LENGTH_LIMIT, LENGTH_LIMIT + 1), key=lambda d: -logits[d + LENGTH_LIMIT])
     return [length for d in differences if 2 <= (length := len(sentence) + d) <= MAX_POSITIONS][:count]
@@ -113,7 +126,10 @@ def prior_by_hand(model: LatentModel, sentence: list[int], length: int) -> Gauss
 def argmax_by_hand(model: LatentModel, sentence: list[int], z: Tensor) -> Tokens:
     layout = Layout.from_lengths(torch.tensor([z.shape[1]]), z.shape[1])
     memory = model.decoder_stack.project_kv(encoded(model, sentence))
-    return Tokens(model.embedding.logits(model.decode(z, layout, memory)).argmax(-1), layout)
+    logits = model.embedding.logits(model.decode(z, layout, memory))
+    if isinstance(model.output, CTCOutput):
+        return Tokens.padded([read_alone(logits[0])])
+    return Tokens(logits.argmax(-1), layout)
 
 
 def moved_by_hand(networks: Networks, sentence: list[int], method: str, z: Tensor) -> Tensor:
@@ -122,7 +138,7 @@ def moved_by_hand(networks: Networks, sentence: list[int], method: str, z: Tenso
     source, layout = encoded(model, sentence), Layout.from_lengths(torch.tensor([z.shape[1]]), z.shape[1])
     if method == "delta":
         target = argmax_by_hand(model, sentence, z)
-        return model.posterior(target, model.posterior_stack.project_kv(source)).mean.detach()
+        return model.posterior(target, layout, model.posterior_stack.project_kv(source)).mean.detach()
     net = networks.fields[method]
     memory = net.stack.project_kv(source)
     if isinstance(net, EnergyNetwork):
@@ -164,7 +180,8 @@ def found_alone(networks: Networks, options: DecodingOptions) -> list[Candidates
 # Lengths.
 
 
-def test_the_likeliest_lengths_come_first(networks: Networks) -> None:
+def test_the_likeliest_lengths_come_first(token_networks: Networks) -> None:
+    networks = token_networks
     model = latent(networks)
     source = model.encode(Tokens.padded(SOURCES, 11))
     for count in (1, 3, 7):
@@ -177,8 +194,8 @@ def test_the_likeliest_lengths_come_first(networks: Networks) -> None:
 
 
 @pytest.mark.parametrize("bias", [0.11, -0.24, 0.9, 5.0])
-def test_a_bias_adds_its_share_of_the_source(networks: Networks, bias: float) -> None:
-    model = latent(networks)
+def test_a_bias_adds_its_share_of_the_source(token_networks: Networks, bias: float) -> None:
+    model = latent(token_networks)
     sizes = (4, 7, 12, 30, 61)
     source = model.encode(Tokens.padded([[*range(4, 8)] * 15 + [EOS]] * 5, 70))
     source = EncoderOutput(source.states, Layout.from_lengths(torch.tensor(sizes), 70).segment)
@@ -190,7 +207,8 @@ def test_a_bias_adds_its_share_of_the_source(networks: Networks, bias: float) ->
 
 
 @torch.no_grad()
-def test_lengths_are_distinct_and_within_their_bounds(networks: Networks) -> None:
+def test_lengths_are_distinct_and_within_their_bounds(token_networks: Networks) -> None:
+    networks = token_networks
     model = copy.deepcopy(latent(networks))
     sources = Tokens.padded([[EOS], [5] * 29 + [EOS], [5] * 479 + [EOS], [5] * 499 + [EOS]])
     for difference, bias, expected in (
@@ -217,9 +235,7 @@ def test_lengths_are_distinct_and_within_their_bounds(networks: Networks) -> Non
 def test_the_bias_reaches_the_search(networks: Networks) -> None:
     found = search(networks, Tokens.padded(SOURCES), DecodingOptions("prior", length_bias=0.5), NOISE)
     plain = [lengths_by_hand(latent(networks), sentence, 1)[0] for sentence in SOURCES]
-    assert [len(row) for row in rows(found.decoded)] == [
-        n + round(0.5 * len(s)) for n, s in zip(plain, SOURCES, strict=True)
-    ]
+    assert found.places.real.sum(1).tolist() == [n + round(0.5 * len(s)) for n, s in zip(plain, SOURCES, strict=True)]
 
 
 # What is decoded.
@@ -245,7 +261,7 @@ def test_every_candidate_is_plain_decoding_from_its_own_length_and_latent(networ
     found = search(networks, Tokens.padded(SOURCES), options, NOISE)
     expected = [ids for sentence in SOURCES for ids in all_by_hand(networks, sentence, options)]
     assert rows(found.decoded) == expected
-    assert len(set(map(tuple, expected))) > 30  # of 45
+    assert len(set(map(tuple, expected))) > (10 if isinstance(latent(networks).output, CTCOutput) else 30)  # of 45
     assert (found.decoded.ids[~found.decoded.layout.real] == PAD).all()
 
 
@@ -269,11 +285,9 @@ def test_the_last_latent_of_on_step_is_the_decoded_one(networks: Networks, metho
     options = DecodingOptions(method, 2, samples=2, rerank="decoder")
     found = search(networks, Tokens.padded(SOURCES), options, NOISE, on_step=lambda _, z: seen.append(z))
     assert len(seen) == (1 if method == "prior" else 3)
-    for row, ids in enumerate(rows(found.decoded)):
-        assert (
-            argmax_by_hand(latent(networks), SOURCES[row // 2], seen[-1][row : row + 1, : len(ids)]).ids[0].tolist()
-            == ids
-        )
+    for row, (ids, real) in enumerate(zip(rows(found.decoded), found.places.real, strict=True)):
+        z = seen[-1][row : row + 1, real]
+        assert argmax_by_hand(latent(networks), SOURCES[row // 2], z).ids[0].tolist() == ids
 
 
 @pytest.mark.parametrize("rerank", RERANKS[1:])
@@ -282,7 +296,7 @@ def test_batched_equals_one_by_one_and_padding_changes_nothing(networks: Network
     options = DecodingOptions(method, 2, lengths=3, samples=3, rerank=rerank)
     alone = found_alone(networks, options)
     decoded, read = ([row for one in alone for row in rows(getattr(one, name))] for name in ("decoded", "readable"))
-    longest = max(map(len, decoded))
+    longest = max(int(one.places.real.sum(1).max()) for one in alone)
     wide = Tokens.padded(SOURCES, 13)
     strewn = Tokens(wide.ids.masked_fill(~wide.layout.real, 11), wide.layout)
     for source, width in ((Tokens.padded(SOURCES), None), (strewn, None), (Tokens.padded(SOURCES), longest + 9)):
@@ -291,14 +305,18 @@ def test_batched_equals_one_by_one_and_padding_changes_nothing(networks: Network
         assert rows(found.readable) == read
         assert found.decoded.ids.shape[1] == (width or longest)
         close(found.score, torch.cat([one.score for one in alone]))
-        assert found.best.tolist() == [int(one.best) for one in alone]
+        assert [decoded[9 * number + best] for number, best in enumerate(found.best.tolist())] == [
+            rows(one.decoded)[int(one.best)]
+            for one in alone  # of two that are the same, rounding may choose
+        ]
         assert not found.truncated.any()
     assert len(set(found.best.tolist())) > 1
 
 
 @pytest.mark.parametrize("rerank", RERANKS[1:])
-def test_a_longer_winner_is_not_truncated(networks: Networks, rerank: str) -> None:
+def test_a_longer_winner_is_not_truncated(token_networks: Networks, rerank: str) -> None:
     """It is what a search would find in which its length is the likeliest."""
+    networks = token_networks
     options = DecodingOptions("score", 1, lengths=7, rerank=rerank)
     found = search(networks, Tokens.padded(SOURCES), options, NOISE)
     decoded, longer = rows(found.decoded), 0
@@ -324,14 +342,15 @@ def test_a_longer_winner_is_not_truncated(networks: Networks, rerank: str) -> No
 def test_lengths_beyond_the_width_are_truncated_and_flagged(networks: Networks) -> None:
     options = DecodingOptions("score", 1, lengths=3, samples=2, rerank="decoder")
     wanted = [lengths_by_hand(latent(networks), sentence, 3) for sentence in SOURCES]
-    whole = rows(search(networks, Tokens.padded(SOURCES), options, NOISE).decoded)
+    wide = search(networks, Tokens.padded(SOURCES), options, NOISE)
+    whole, places = rows(wide.decoded), wide.places.real.sum(1).tolist()
     for width in range(1, max(map(max, wanted)) + 1):
         found = search(networks, Tokens.padded(SOURCES), options, NOISE, width)
         assert found.truncated.tolist() == [max(lengths) > width for lengths in wanted]
         lengths = [min(length, width) for lengths in wanted for length in lengths for _ in range(2)]
         decoded = rows(found.decoded)
-        assert [len(row) for row in decoded] == lengths
-        fitting = [row for row, length in enumerate(lengths) if length == len(whole[row])]
+        assert found.places.real.sum(1).tolist() == lengths
+        fitting = [row for row, length in enumerate(lengths) if length == places[row]]
         assert [decoded[row] for row in fitting] == [whole[row] for row in fitting]
 
 
@@ -368,7 +387,8 @@ def test_an_adaptive_search_ends_when_every_sentence_has_converged() -> None:
     assert 3 < seen[-1] < 100
 
 
-def test_the_readable_target_is_the_postprocessed_decoded_one(networks: Networks) -> None:
+def test_the_readable_target_is_the_postprocessed_decoded_one(token_networks: Networks) -> None:
+    networks = token_networks
     source, seen = Tokens.padded(SOURCES), set()
     for remove in REMOVE_REPEATS:
         options = DecodingOptions("prior", samples=3, rerank="teacher", remove_repeats=remove)
@@ -388,7 +408,7 @@ def scores(networks: Networks, options: DecodingOptions) -> tuple[Candidates, li
     """What a search found, and the latents it decoded."""
     seen: list[Tensor] = []
     found = search(networks, Tokens.padded(SOURCES), options, NOISE, on_step=lambda _, z: seen.append(z))
-    return found, [z[: len(ids)] for z, ids in zip(seen[-1], rows(found.decoded), strict=True)]
+    return found, [z[real] for z, real in zip(seen[-1], found.places.real, strict=True)]
 
 
 def log_softmax_at(logits: Tensor, ids: list[int]) -> Tensor:
@@ -398,25 +418,28 @@ def log_softmax_at(logits: Tensor, ids: list[int]) -> Tensor:
 @torch.no_grad()
 def decoder_by_hand(model: LatentModel, sentence: list[int], ids: list[int], z: Tensor) -> Tensor:
     """log p(y|z,x)."""
-    layout = Layout.from_lengths(torch.tensor([len(ids)]), len(ids))
+    layout = Layout.from_lengths(torch.tensor([len(z)]), len(z))
     memory = model.decoder_stack.project_kv(encoded(model, sentence))
-    return log_softmax_at(model.embedding.logits(model.decode(z[None], layout, memory)), ids)
+    logits = model.embedding.logits(model.decode(z[None], layout, memory))
+    if isinstance(model.output, CTCOutput):
+        return -nll_alone(logits[0].log_softmax(-1), ids)
+    return log_softmax_at(logits, ids)
 
 
 @torch.no_grad()
-def gaussians_by_hand(model: LatentModel, sentence: list[int], ids: list[int]) -> tuple[Normal, Normal]:
-    prior = prior_by_hand(model, sentence, len(ids))
+def gaussians_by_hand(model: LatentModel, sentence: list[int], ids: list[int], places: int) -> tuple[Normal, Normal]:
+    prior = prior_by_hand(model, sentence, places)
     memory = model.posterior_stack.project_kv(encoded(model, sentence))
-    posterior = model.posterior(Tokens.padded([ids]), memory)
+    posterior = model.posterior(Tokens.padded([ids]), Layout.from_lengths(torch.tensor([places]), places), memory)
     return Normal(prior.mean[0], prior.std[0]), Normal(posterior.mean[0], posterior.std[0])
 
 
 @torch.no_grad()
-def marginal_by_hand(model: LatentModel, sentence: list[int], ids: list[int], noise: Tensor) -> Tensor:
-    prior, posterior = gaussians_by_hand(model, sentence, ids)
+def marginal_by_hand(model: LatentModel, sentence: list[int], ids: list[int], places: int, noise: Tensor) -> Tensor:
+    prior, posterior = gaussians_by_hand(model, sentence, ids, places)
     weights = []
     for epsilon in noise:
-        z = posterior.mean + posterior.stddev * epsilon[: len(ids)]
+        z = posterior.mean + posterior.stddev * epsilon[:places]
         ratio = prior.log_prob(z).sum() - posterior.log_prob(z).sum()
         weights.append(decoder_by_hand(model, sentence, ids, z) + ratio)
     return torch.stack(weights).logsumexp(0) - math.log(len(weights))
@@ -449,19 +472,19 @@ def test_the_decoder_reranks_by_log_probability_at_the_final_latent(networks: Ne
 
 
 def test_the_elbo_is_taken_at_the_posterior_mean(networks: Networks) -> None:
-    found, _ = scores(networks, DecodingOptions(**SEARCH, rerank="elbo"))
+    found, latents = scores(networks, DecodingOptions(**SEARCH, rerank="elbo"))
     expected = []
     for row, ids in enumerate(rows(found.decoded)):
-        prior, posterior = gaussians_by_hand(latent(networks), SOURCES[row // 4], ids)
+        prior, posterior = gaussians_by_hand(latent(networks), SOURCES[row // 4], ids, len(latents[row]))
         likelihood = decoder_by_hand(latent(networks), SOURCES[row // 4], ids, posterior.mean)
         expected.append((likelihood - kl_divergence(posterior, prior).sum()) / len(ids))
     close(found.score.flatten(), torch.stack(expected))
 
 
 def test_the_marginal_is_the_mean_importance_weight(networks: Networks) -> None:
-    found, _ = scores(networks, DecodingOptions(**SEARCH, rerank="marginal"))
+    found, latents = scores(networks, DecodingOptions(**SEARCH, rerank="marginal"))
     expected = [
-        marginal_by_hand(latent(networks), SOURCES[row // 4], ids, NOISE) / len(ids)
+        marginal_by_hand(latent(networks), SOURCES[row // 4], ids, len(latents[row]), NOISE) / len(ids)
         for row, ids in enumerate(rows(found.decoded))
     ]
     close(found.score.flatten(), torch.stack(expected))
@@ -560,13 +583,11 @@ def test_the_marginal_uses_the_same_number_of_samples_for_any_search(networks: N
     for samples in (2, MARGINAL_SAMPLES + 4):
         options = DecodingOptions("prior", samples=samples, rerank="marginal")
         (result,) = TorchEngine(networks, graphs=False).candidates(SOURCES[:1], options)
-        raw = rows(
-            search(
-                networks, Tokens.padded(SOURCES[:1]), options, TorchEngine(networks, graphs=False).noise(options)
-            ).decoded
-        )
-        for one, ids in zip(result.all, raw, strict=True):
-            expected = float(marginal_by_hand(latent(networks), SOURCES[0], ids, NOISE)) / len(ids)
+        noise = TorchEngine(networks, graphs=False).noise(options)
+        found = search(networks, Tokens.padded(SOURCES[:1]), options, noise)
+        for one, ids, real in zip(result.all, rows(found.decoded), found.places.real, strict=True):
+            places = int(real.sum())
+            expected = float(marginal_by_hand(latent(networks), SOURCES[0], ids, places, NOISE)) / len(ids)
             assert one.score == pytest.approx(expected, abs=1e-9)
 
 

@@ -7,19 +7,21 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from ctc import read_alone
 from rich.console import Console
 from tiny import LATENT, SIZE, write_corpus
 from typer.testing import CliRunner
 
 from latentmt.cli import app
 from latentmt.data.corpus import Corpus
-from latentmt.data.tokenizer import EOS
+from latentmt.data.tokenizer import BLANK, EOS
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
 from latentmt.fields.base import Context
@@ -32,10 +34,11 @@ from latentmt.fields.score import ScoreNetwork
 from latentmt.measure import health as module
 from latentmt.measure.health import Check, health, show_health
 from latentmt.models.latent import LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT
+from latentmt.models.outputs import LENGTH_LIMIT, TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.networks import BundleConfig, save_bundle
 from latentmt.nn.gaussian import STD_FLOOR
+from latentmt.nn.lattice import Lattice
 from latentmt.options import DecodingOptions
 from latentmt.translator import Translator
 
@@ -61,11 +64,15 @@ def corpus(work: Path) -> Corpus:
     return Corpus.load(work / "corpus")
 
 
-@pytest.fixture
-def latent(corpus: Corpus) -> LatentModel:
+def make(corpus: Corpus, output: str) -> LatentModel:
     """Random weights, but for what the tests set."""
     torch.manual_seed(1)
-    return LatentModel(LATENT, corpus.tokenizer.size).eval().requires_grad_(False)
+    return LatentModel(replace(LATENT, output=output), corpus.tokenizer.size).eval().requires_grad_(False)
+
+
+@pytest.fixture
+def latent(corpus: Corpus) -> LatentModel:
+    return make(corpus, "tokens")
 
 
 def field(kind: str) -> ScoreNetwork | EnergyNetwork:
@@ -157,14 +164,14 @@ def test_cosine_of_a_score_along_the_displacement(
 
 
 def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNetwork | EnergyNetwork]) -> dict[str, float]:
-    """Token-weighted means over the sentences, one after another, so that nothing is ever padded."""
+    """Means over tokens or places of the sentences, one after another, so that nothing is ever padded."""
     sums: dict[str, float] = dict.fromkeys([KL, RECONSTRUCTED, LENGTH, *map(COSINE.format, nets)], 0.0)
-    tokens = 0
+    tokens = places = 0
     for source_ids, target_ids in pairs(corpus):
         target, source = Tokens.padded([target_ids]), latent.encode(Tokens.padded([source_ids]))
-        layout = target.layout
+        layout = latent.output.places(source, target)
         prior = latent.prior(layout, latent.prior.project_kv(source))
-        posterior = latent.posterior(target, latent.posterior_stack.project_kv(source))
+        posterior = latent.posterior(target, layout, latent.posterior_stack.project_kv(source))
         states = latent.decode(posterior.mean, layout, latent.decoder_stack.project_kv(source))
         moved = refine(prior.mode, DELTA.bind(Context(latent, source, layout)), module.DELTA_STEPS) - prior.mode
         entries = torch.distributions.kl_divergence(
@@ -172,24 +179,37 @@ def slowly(latent: LatentModel, corpus: Corpus, nets: dict[str, ScoreNetwork | E
             torch.distributions.Normal(prior.gaussian.mean, prior.gaussian.std),
         )
         sums[KL] += entries.sum().item()
-        sums[RECONSTRUCTED] += (latent.embedding.logits(states).argmax(-1) == target.ids).sum().item()
-        sums[LENGTH] += max(1, len(source_ids) + latent.output.length_logits(source, 1).argmax().item() - LENGTH_LIMIT)
+        logits = latent.embedding.logits(states)
+        if isinstance(latent.output, TokenOutput):
+            sums[RECONSTRUCTED] += (logits.argmax(-1) == target.ids).sum().item()
+            longer = latent.output.length_logits(source, 1).argmax().item() - LENGTH_LIMIT
+            sums[LENGTH] += max(1, len(source_ids) + longer)
+        else:
+            states = latent.decode(prior.mode, layout, latent.decoder_stack.project_kv(source))
+            sums[LENGTH] += len(read_alone(latent.embedding.logits(states)[0]))
+            scores = logits.log_softmax(-1)[..., [*target_ids, BLANK]]
+            lattice = Lattice.walk(scores, layout.segment, target.ids, target.layout.segment)
+            peak = lattice.posterior()[0, :, :-1].argmax(0)
+            sums[RECONSTRUCTED] += (logits[0, peak].argmax(-1) == target.ids[0]).sum().item()
         for name, net in nets.items():
             direction = field_types()[name].bind(Context(latent, source, layout), net)(prior.mode)
             sums[COSINE.format(name)] += F.cosine_similarity(direction, moved, dim=-1).sum().item()
-        tokens += len(target_ids)
-    return {name: value / tokens for name, value in sums.items()}
+        tokens, places = tokens + len(target_ids), places + int(layout.real.sum())
+    return {name: value / (places if name.startswith("cosine") else tokens) for name, value in sums.items()}
 
 
+@pytest.mark.parametrize("output", ["tokens", "ctc"])
 @pytest.mark.parametrize("batch_tokens", [8192, 40])
 def test_batches_equal_single_sentences(
-    latent: LatentModel, corpus: Corpus, batch_tokens: int, monkeypatch: pytest.MonkeyPatch
+    corpus: Corpus, output: str, batch_tokens: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    latent = make(corpus, output)
     monkeypatch.setattr(module, "_BATCH_TOKENS", batch_tokens)
     for head in (latent.prior.head, latent.posterior_head):
         torch.nn.init.normal_(head.weight, std=0.1)  # standard deviations that differ
-    latent.output.length_head.weight.mul_(0.1)
-    latent.output.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
+    if isinstance(latent.output, TokenOutput):
+        latent.output.length_head.weight.mul_(0.1)
+        latent.output.length_head.bias[LENGTH_LIMIT] = 0.1  # else lengths would be all over the place, and slow
     nets = {"score": field("score"), "energy": field("energy")}
     torch.nn.init.normal_(nets["score"].head.weight)
     found, expected = checked(latent, corpus, fields=nets), slowly(latent, corpus, nets)

@@ -20,10 +20,10 @@ from latentmt.translator import Translator
 SOURCE, REFERENCE = "Anna hat zwei Lampen.", "Anna has two lamps."
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["tokens", "ctc"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("numbers")
-    write_models(folder, write_corpus(folder, held_out=6), latent_dim=2)
+    write_models(folder, write_corpus(folder, held_out=6), latent_dim=2, output=request.param)
     return folder
 
 
@@ -39,11 +39,19 @@ def test_every_point_is_what_the_networks_compute(translator: Translator) -> Non
     assert model is not None
     target = Tokens.padded(translator.tokenizer.encode([REFERENCE]))
     encoded = model.encode(Tokens.padded(translator.sentences(SOURCE)))
-    layout, decoder = target.layout, model.decoder_stack.project_kv(encoded)
+    layout, decoder = model.output.places(encoded, target), model.decoder_stack.project_kv(encoded)
     prior = model.prior(layout, model.prior.project_kv(encoded)).mode
-    posterior = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
+    posterior = model.posterior(target, layout, model.posterior_stack.project_kv(encoded)).mean
     score = translator.backend.networks.bind_field("score", encoded, layout)
-    assert len(found.panels) == target.ids.shape[1] - 1
+    assert len(found.panels) == layout.segment.shape[1] - 1
+
+    def pieces(z: torch.Tensor) -> list[str]:
+        """What each place writes."""
+        labels = model.output.labels(model.decode(z, layout, decoder), layout, model.embedding)
+        written = model.output.written(labels, layout)[0].tolist()
+        shown = translator.tokenizer.pieces(labels[0].tolist())
+        return [piece if writes else "·" for piece, writes in zip(shown, written, strict=True)]
+
     for position, panel in enumerate(found.panels):
         assert panel.prior == pytest.approx(prior[0, position].tolist(), abs=1e-4)
         assert panel.posterior == pytest.approx(posterior[0, position].tolist(), abs=1e-4)
@@ -57,15 +65,13 @@ def test_every_point_is_what_the_networks_compute(translator: Translator) -> Non
         z = prior.clone()
         z[0, position] = torch.tensor([panel.x[1], panel.y[3]])
         assert panel.field[3][1] == pytest.approx(score(z)[0, position].tolist(), abs=2e-3)
-        read = model.read(z, layout, decoder).ids[0, position].tolist()
-        assert panel.decoded[3][1] == translator.tokenizer.pieces([read])[0]
+        assert panel.decoded[3][1] == pieces(z)[position]
         for x, y in (panel.prior, panel.posterior, *(point for path in panel.paths.values() for point in path)):
             assert panel.x[0] < x < panel.x[-1]
             assert panel.y[0] < y < panel.y[-1]
         assert panel.x[-1] - panel.x[0] == pytest.approx(panel.y[-1] - panel.y[0], abs=1e-3)
-    ids = model.read(prior, layout, decoder).ids[0].tolist()
-    assert [panel.pieces["prior"] for panel in found.panels] == translator.tokenizer.pieces(ids)[:-1]
-    assert found.translations["prior"] == translator.texts([ids])[0]
+    assert [panel.pieces["prior"] for panel in found.panels] == pieces(prior)[:-1]
+    assert found.translations["prior"] == translator.texts(model.read(prior, layout, decoder).ids.tolist())[0]
 
 
 def test_the_choice_of_a_sentence(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from batches import (
     LATENT,
+    OUTPUTS,
     SENTENCES,
     SOURCES,
     VOCABULARY,
@@ -23,20 +26,27 @@ from latentmt.data.tokens import Layout, Pairs
 from latentmt.models.latent import LatentModel, current_weight_name
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.nn.attention import EncoderOutput
-from latentmt.objectives import free_bits_kl, length_loss, smoothed_cross_entropy
+from latentmt.objectives import free_bits_kl
+
+each_output = pytest.mark.parametrize("output", OUTPUTS)
+
+
+def make(output: str) -> LatentModel:
+    torch.manual_seed(0)
+    return LatentModel(OUTPUTS[output], VOCABULARY).double()
 
 
 @pytest.fixture
 def model() -> LatentModel:
-    torch.manual_seed(0)
-    return LatentModel(LATENT, VOCABULARY).double()
+    return make("tokens")
 
 
 def outputs(model: LatentModel, pairs: Pairs, z: list[Tensor]) -> list[list[Tensor]]:
-    """Everything the model says about each target token: prior, posterior and decoder states."""
-    source, layout = model.encode(pairs.source), pairs.target.layout
+    """Everything the model says about each place: prior, posterior and decoder states."""
+    source = model.encode(pairs.source)
+    layout = model.output.places(source, pairs.target)
     prior = model.prior(layout, model.prior.project_kv(source))
-    posterior = model.posterior(pairs.target, model.posterior_stack.project_kv(source))
+    posterior = model.posterior(pairs.target, layout, model.posterior_stack.project_kv(source))
     states = model.decode(spread(z, layout).nan_to_num(9.0), layout, model.decoder_stack.project_kv(source))
     return [
         per_sentence(x, layout)
@@ -45,29 +55,30 @@ def outputs(model: LatentModel, pairs: Pairs, z: list[Tensor]) -> list[list[Tens
 
 
 def elbo(model: LatentModel, pairs: Pairs, noise: list[Tensor], sentences: int) -> Tensor:
-    source, target, real = model.encode(pairs.source), pairs.target, pairs.target.layout.real
-    prior = model.prior(target.layout, model.prior.project_kv(source))
-    posterior = model.posterior(target, model.posterior_stack.project_kv(source))
-    z = posterior.sample(spread(noise, target.layout).nan_to_num(9.0))
-    states = model.decode(z, target.layout, model.decoder_stack.project_kv(source))
-    tokens = smoothed_cross_entropy(states, model.embedding.weight, target.ids, real, chunk=7)
-    kl = free_bits_kl(prior.kl(posterior), real, torch.tensor(1.0, dtype=torch.float64))
-    length = length_loss(
-        model.output.length_logits(source, sentences), pairs.source.layout.segment, pairs.target.layout.segment
-    )
+    source, target = model.encode(pairs.source), pairs.target
+    places = model.output.places(source, target)
+    prior = model.prior(places, model.prior.project_kv(source))
+    posterior = model.posterior(target, places, model.posterior_stack.project_kv(source))
+    z = posterior.sample(spread(noise, places).nan_to_num(9.0))
+    states = model.decode(z, places, model.decoder_stack.project_kv(source))
+    tokens = model.output.token_loss(states, places, model.embedding, target, 0.1)
+    kl = free_bits_kl(prior.kl(posterior), places.real, torch.tensor(1.0, dtype=torch.float64))
+    length = model.output.length_loss(source, places, target.layout, sentences)
     return tokens.loss + kl.loss + 0.1 * length.loss
 
 
-def test_packed_and_padded_rows_equal_one_pair_at_a_time(model: LatentModel) -> None:
-    z = latents(3)
+@each_output
+def test_packed_and_padded_rows_equal_one_pair_at_a_time(output: str) -> None:
+    model, z = make(output), latents(3, output=output)
     single = [outputs(model, pair, [some]) for pair, some in zip(alone(), z, strict=True)]
     for pairs in (packed(), padded(), padded(extra=4)):
         for kind, values in enumerate(outputs(model, pairs, z)):
             close(values, [one[kind][0] for one in single])
 
 
-def test_packed_gradients_equal_the_sum_over_single_pairs(model: LatentModel) -> None:
-    noise = latents(4)
+@each_output
+def test_packed_gradients_equal_the_sum_over_single_pairs(output: str) -> None:
+    model, noise = make(output), latents(4, output=output)
     expected = gradients(
         model, lambda: sum(elbo(model, pair, [some], 1) for pair, some in zip(alone(), noise, strict=True))
     )
@@ -77,12 +88,25 @@ def test_packed_gradients_equal_the_sum_over_single_pairs(model: LatentModel) ->
     assert all(torch.isfinite(g).all() and g.any() for g in expected.values())
 
 
-def test_length_logits_depend_on_one_sentence_only(model: LatentModel) -> None:
+@pytest.mark.parametrize("pooling", ["mean", "attention"])
+def test_length_logits_depend_on_one_sentence_only(pooling: str) -> None:
+    torch.manual_seed(0)
+    model = LatentModel(replace(LATENT, length_pooling=pooling), VOCABULARY).double()
     expected = [model.output.length_logits(model.encode(pair.source), 1)[0, 0] for pair in alone()]
     logits = model.output.length_logits(model.encode(packed().source), SENTENCES)
     assert logits.shape[1:] == (SENTENCES, 2 * LENGTH_LIMIT + 1)
     close([logits[0, 0], logits[0, 1], logits[0, 2], logits[1, 0], logits[3, 0], logits[3, 1]], expected)
     assert torch.isfinite(logits).all()
+
+
+def test_the_weights_of_a_length_are_learnt() -> None:
+    torch.manual_seed(0)
+    model = LatentModel(replace(LATENT, length_pooling="attention"), VOCABULARY).double()
+    source = model.encode(padded().source)
+    score = source.states[3] @ model.output.length_query.weight[0] + model.output.length_query.bias
+    pooled = score.softmax(0) @ source.states[3]
+    expected = model.output.length_head(torch.relu(model.output.length_hidden(pooled)))
+    close([model.output.length_logits(source, 1)[3, 0]], [expected])
 
 
 def test_projected_keys_and_values_can_be_reused(model: LatentModel) -> None:
@@ -104,15 +128,22 @@ def test_memory_rows_can_be_selected(model: LatentModel) -> None:
     assert torch.equal(got.segment, expected.segment)
 
 
-def test_candidates_share_the_memory_of_their_source(model: LatentModel) -> None:
-    pairs = padded()
-    memory, layout = model.decoder_stack.project_kv(model.encode(pairs.source)), pairs.target.layout
+@each_output
+def test_candidates_share_the_memory_of_their_source(output: str) -> None:
+    model, pairs = make(output), padded()
+    source = model.encode(pairs.source)
+    memory, layout = model.decoder_stack.project_kv(source), model.output.places(source, pairs.target)
     three = Layout(layout.segment.repeat_interleave(3, 0), layout.position.repeat_interleave(3, 0))
     z = torch.randn(*three.segment.shape, LATENT.latent_dim, dtype=torch.float64)
     together = model.decode(z, three, memory)
     close([together[i::3] for i in range(3)], [model.decode(z[i::3], layout, memory) for i in range(3)])
     with pytest.raises(ValueError, match="rows of targets"):
         model.decode(z[1:], Layout(three.segment[1:], three.position[1:]), memory)
+    y = pairs.target.select(torch.arange(len(pairs.target.ids)).repeat_interleave(3))
+    places, memory = model.output.places(source, y), model.posterior_stack.project_kv(source)
+    assert torch.equal(places.segment, three.segment)
+    q = model.posterior(y, places, memory).mean
+    close([q[i::3] for i in range(3)], [model.posterior(pairs.target, layout, memory).mean] * 3)
 
 
 def test_only_the_decoder_has_an_input_skip(model: LatentModel) -> None:
@@ -132,7 +163,7 @@ def test_log_prob_is_that_of_the_softmax(model: LatentModel) -> None:
     target = packed().target
     states = torch.randn(*target.ids.shape, 16, dtype=torch.float64)
     expected = model.embedding.logits(states).log_softmax(-1).gather(-1, target.ids[..., None])[..., 0]
-    close([model.log_prob(states, target)], [expected * target.layout.real])
+    close([model.log_prob(states, target.layout, target)], [expected * target.layout.real])
 
 
 def test_heads_stay_in_fp32_under_autocast_and_in_bf16_models(model: LatentModel) -> None:

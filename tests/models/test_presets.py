@@ -51,6 +51,24 @@ def test_a_field_config_has_no_encoder() -> None:
         from_dict({"kind": "score", "encoder_layers": 2}, FieldConfig, "here")
 
 
+def test_each_stack_may_have_its_own_number_of_layers() -> None:
+    config = from_dict({"preset": "tiny", "prior_layers": 1, "decoder_layers": 4}, LatentConfig, "here")
+    model = LatentModel(config, 50)
+    assert [len(stack.layers) for stack in (model.prior.stack, model.posterior_stack, model.decoder_stack)] == [1, 2, 4]
+    assert from_dict(to_dict(resolved(config)), LatentConfig, "there") == resolved(config)
+
+
+def test_a_stack_that_is_like_the_others_is_not_written() -> None:
+    """So nothing that was made before stacks could differ is another model now."""
+    plain = LatentConfig(preset="tiny")
+    named = LatentConfig(preset="tiny", prior_layers=2, posterior_layers=2, decoder_layers=2)
+    assert to_dict(resolved(named)) == to_dict(resolved(plain))
+    assert list(to_dict(resolved(plain))) == [
+        *("preset", "d_model", "d_filter", "layers", "heads", "dropout", "encoder_layers", "latent_dim")
+    ]
+    assert to_dict(resolved(LatentConfig(preset="tiny", layers=3, prior_layers=2)))["prior_layers"] == 2
+
+
 def test_parameter_counts_add_up() -> None:
     model = LatentModel(LatentConfig(preset="tiny"), 50)
     counts = parameter_counts(model)

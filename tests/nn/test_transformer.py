@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
 import torch
 
 from latentmt.nn import positions as positions_module
-from latentmt.nn.attention import EncoderOutput, attention_bias
+from latentmt.nn.attention import EncoderOutput, Memory, attention_bias
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
 from latentmt.options import MAX_POSITIONS
@@ -31,6 +32,20 @@ def test_segments_do_not_attend_to_each_other(causal: bool) -> None:
     after = stack(changed, SEGMENT, stack.project_kv(EncoderOutput(states, SEGMENT)))
     torch.testing.assert_close(after[0, :2], before[0, :2])
     assert not torch.allclose(after[0, 2:4], before[0, 2:4])
+
+
+@pytest.mark.parametrize("input_skip", [False, True])
+def test_hidden_states_are_those_of_shallower_stacks(input_skip: bool) -> None:
+    stack, hidden = DecoderStack(SIZE, input_skip=input_skip), []
+    memory, x = stack.project_kv(source()), torch.randn(2, 5, 8)
+    whole = stack(x, SEGMENT, memory, hidden=hidden)
+    assert len(hidden) == SIZE.layers - 1
+    torch.testing.assert_close(whole, stack(x, SEGMENT, memory))
+    for layers, states in enumerate(hidden, start=1):
+        shallow = copy.deepcopy(stack)
+        shallow.layers = shallow.layers[:layers]
+        first = Memory(memory.keys_values[:layers], memory.segment)
+        torch.testing.assert_close(states, shallow(x, SEGMENT, first))
 
 
 def test_cached_steps_equal_the_full_forward_pass() -> None:

@@ -77,6 +77,21 @@ def write(report: Report, folder: Path) -> None:
     (folder / "report.json").write_text(json.dumps(to_dict(report)))
 
 
+def test_a_model_with_ctc_has_a_report(tmp_path: Path) -> None:
+    """All of it: searches over numbers of places, likelihoods, and the field around places that write nothing."""
+    corpus = write_corpus(tmp_path, held_out=8)
+    write_models(tmp_path, corpus, output="ctc")
+    write_models(tmp_path / "plane", corpus, latent_dim=2, output="ctc")
+    example = ("--plane", tmp_path / "plane", "--example", "Anna hat zwei Lampen.", "Anna has two lamps.")
+    result = run("report", tmp_path, *SIZES, *example)
+    assert result.exit_code == 0, result.output
+    report = read_report(tmp_path / "report")
+    assert tuple(report.systems) == ROWS
+    assert report.landscape is not None
+    source = Translator.load(tmp_path).sentences("Anna hat zwei Lampen.")[0]
+    assert len(report.landscape.landscape.panels) == 2 * len(source) - 1
+
+
 def test_the_numbers_are_those_of_the_translator(work: Path, report: Report) -> None:
     assert tuple(report.systems) == ROWS  # in the order of the paper's table
     translator = Translator.load(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from latentmt.fields.registry import field_network
 from latentmt.infer.annotate import annotate
 from latentmt.infer.search import Networks
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT
+from latentmt.models.outputs import LENGTH_LIMIT, TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import CrossAttention, attention_bias
 from latentmt.projection import Projection
@@ -35,14 +36,17 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(CORPUS * 20, TokenizerConfig(vocab_size=420))
 
 
-def make(tokenizer: Tokenizer, dim: int = 5) -> Translator:
+def make(tokenizer: Tokenizer, dim: int = 5, output: str = "tokens") -> Translator:
     torch.manual_seed(4)
-    config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=dim)
+    # An untrained teacher writes to the last position, and CTC needs room for that.
+    config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=dim, output=output, upsampling=12)
     score = field_network(FieldConfig(**SIZE, kind="score"), config).double().eval()
     model = LatentModel(config, tokenizer.size)
     with torch.no_grad():
         score.head.weight.normal_(std=0.8)  # type: ignore[union-attr]
-        model.output.length_head.bias.copy_(-3.0 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 1).abs())
+        if isinstance(model.output, TokenOutput):
+            model.output.length_head.bias.copy_(-3.0 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 1).abs())
+    torch.manual_seed(5)  # a teacher that writes letters
     return Translator.from_networks(
         tokenizer,
         RULES,
@@ -52,9 +56,9 @@ def make(tokenizer: Tokenizer, dim: int = 5) -> Translator:
     )
 
 
-@pytest.fixture(scope="module")
-def translator(tokenizer: Tokenizer) -> Translator:
-    return make(tokenizer)
+@pytest.fixture(scope="module", params=["tokens", "ctc"])
+def translator(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Translator:
+    return make(tokenizer, output=request.param)
 
 
 texts = st.text(
@@ -120,9 +124,11 @@ def test_an_alignment_is_the_same_in_any_batch(translator: Translator) -> None:
     assert model
     source, target = Tokens.padded(sources[:1]), Tokens.padded([[*targets[0], EOS]])
     encoded, attention_weights = model.encode(source), list[torch.Tensor]()
-    z = model.posterior(target, model.posterior_stack.project_kv(encoded)).mean
-    model.decode(z, target.layout, model.decoder_stack.project_kv(encoded), attention_weights)
-    mean = torch.stack(attention_weights).mean((0, 2))[0, :-1, :-1].float() ** 2
+    places = model.output.places(encoded, target)
+    z = model.posterior(target, places, model.posterior_stack.project_kv(encoded)).mean
+    states = model.decode(z, places, model.decoder_stack.project_kv(encoded), attention_weights)
+    mean = torch.stack(attention_weights).mean((0, 2))
+    mean = model.output.to_tokens(mean, states, places, model.embedding, target)[0, :-1, :-1].float() ** 2
     torch.testing.assert_close(
         torch.tensor(annotate(translator.backend.networks, sources[:1], targets[:1])[0].attention),
         mean / mean.sum(1, keepdim=True),
@@ -205,3 +211,14 @@ def test_the_field_around_a_token_is_its_next_move(translator: Translator) -> No
     still = translator.backend.field_around(trace, translator.options(method="prior"), 1, points.tolist())
     assert not torch.tensor(still).any()
     assert all(step.milliseconds > 0 and math.isfinite(step.milliseconds) for step in trace.steps)
+
+
+def test_a_target_that_does_not_fit_on_its_places_has_no_alignment(tokenizer: Tokenizer) -> None:
+    """Twelve places for EOS and a token: room for that, and not for seven times the same piece, with blanks between."""
+    translator = make(tokenizer, output="ctc")
+    networks = replace(translator.backend.networks, teacher=None)
+    source, piece = tokenizer.encode(["ein"])[0][-1:], tokenizer.encode(["is"])[0][0]
+    fitting, other = annotate(networks, [source, source], [[piece] * 6, [piece] * 7], log_probs=True)
+    assert all(-30 < value < 0 for value in fitting.log_probs)
+    assert set(other.log_probs) == {-1e4}
+    assert not other.attention.any()

@@ -19,9 +19,11 @@ from safetensors.torch import load_file
 from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Pairs
 from latentmt.errors import UserError
+from latentmt.models.latent import LatentConfig
 from latentmt.networks import load_bundle, save_bundle
 from latentmt.pipeline import train_stage
-from latentmt.recipe import load_recipe
+from latentmt.recipe import LatentStage, load_recipe
+from latentmt.stages import _deciding
 from latentmt.task import Controls, Cost
 from latentmt.train.config import TrainConfig, run_identity
 from latentmt.train.loop import CALIBRATION, Trainer
@@ -289,6 +291,17 @@ def test_the_identity_of_a_run_is_that_of_version_0_1() -> None:
     )
     identity = run_identity("latent", config, {"corpus": "c", "tokenizer": "t", "stage": {"smoothing": 0.1}})
     assert identity == "80293d4e87698bdffb940d818f1dff1b2761d75d620d7c0b810807b07bca7254"
+
+
+def test_what_decides_a_latent_model_is_that_of_version_0_1() -> None:
+    """Keys that were added since are left out while they have their default."""
+    stage = LatentStage(model=LatentConfig(preset="small"), train=TrainConfig())
+    sizes = {"d_model": 256, "d_filter": 1024, "layers": 3, "heads": 4, "dropout": 0.1, "encoder_layers": 5}
+    assert _deciding(stage) == {
+        "model": {"preset": "small", **sizes, "latent_dim": 8},
+        "smoothing": 0.1,
+        "elbo": {"budget": 0.25, "budget_floor": 0.1},
+    }
 
 
 def test_ranks_must_divide_a_batch(work: Path) -> None:

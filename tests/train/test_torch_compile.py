@@ -30,11 +30,12 @@ from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import cuda_graph
 from latentmt.task import CostFunction, Task
+from latentmt.train.glancing import GlancingConfig
 from latentmt.train.ranks import Ranks
 from latentmt.train.step import TrainStep
 from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 
-GRAPHS = {"teacher": 1, "latent": 1, "score": 1, "energy": 2}
+GRAPHS = {"teacher": 1, "latent": 1, "score": 1, "energy": 2, "glancing ctc": 1, "score ctc": 1}
 """In how many pieces each task is compiled. An energy is differentiated twice: only what is frozen beside it is."""
 TOLERANCE = {"fp32": 1e-5, "bf16": 2e-2}
 """Relative to a tensor's largest entry. Compiled in bf16, products that are in fp32 on the way there are in bf16 on the
@@ -50,10 +51,12 @@ def make_task(name: str, dropout: float = 0.0) -> Task:
     torch.manual_seed(1)
     if name == "teacher":
         return TeacherTask(Teacher(TeacherConfig(**SIZE, encoder_layers=1, dropout=dropout), VOCABULARY), 0.1)
-    config = LatentConfig(**SIZE, encoder_layers=1, dropout=dropout, latent_dim=3)
+    name, _, output = name.partition(" ")
+    config = LatentConfig(**SIZE, encoder_layers=1, dropout=dropout, latent_dim=3, output=output or "tokens")
     latent = LatentModel(config, VOCABULARY)
-    if name == "latent":
-        return LatentTask(latent, 0.1, ElboConfig())
+    if name in ("latent", "glancing"):
+        more = {"glancing": GlancingConfig(), "deep_supervision": True, "length_std": 1.0} if name == "glancing" else {}
+        return LatentTask(latent, 0.1, ElboConfig(**more))
     net = field_network(FieldConfig(kind=name, **SIZE, dropout=dropout), config)
     torch.nn.init.normal_(net.head.weight, std=0.1)
     return DisplacementTask(
@@ -78,7 +81,10 @@ def batches() -> Iterator[Pairs]:
         yield rows_to_batch(split, packing, np.arange(first, first + ROWS - 1), ROWS)
 
 
-def real_tokens(batch: Pairs) -> int:
+def counted(task: Task, batch: Pairs) -> int:
+    """What a cost is divided by: the tokens of the target, or the places of a field."""
+    if isinstance(task, DisplacementTask):
+        return int(task.latent.output.places(task.latent.encode(batch.source), batch.target).real.sum())
     return int(batch.target.layout.real.sum())
 
 
@@ -132,8 +138,9 @@ def main() -> None:
 # The tests.
 
 
-CASES = (*((name, "fp32") for name in GRAPHS), ("latent", "bf16"))
-MORE = tuple((name, "bf16") for name in GRAPHS if name != "latent")
+LOW = ("latent", "glancing ctc")
+CASES = (*((name, "fp32") for name in GRAPHS), *((name, "bf16") for name in LOW))
+MORE = tuple((name, "bf16") for name in GRAPHS if name not in LOW)
 """Compiling takes long, and the latent model's cost has all that a lower precision touches."""
 each_case = pytest.mark.parametrize(
     ("name", "kind"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in MORE)]
@@ -182,14 +189,14 @@ def test_sums_are_exact_and_cleared_in_place(name: str) -> None:
     tensors = dict(train_step.sums)  # a recorded step goes on writing to these
     read = train_step.read_sums()
     assert read["steps"] == len(some)
-    assert read["tokens"] == sum(map(real_tokens, some))
+    assert read["tokens"] == sum(counted(task, batch) for batch in some)
     assert read["skipped"] == 0
     assert {name for pair in task.metrics.values() for name in pair} <= read.keys()
     assert all(train_step.sums[name] is tensor for name, tensor in tensors.items())
     assert train_step.read_sums() == dict.fromkeys(read, 0.0)
     advance(train_step, task, some[0], 3)
     again = train_step.read_sums()
-    assert (again["steps"], again["tokens"]) == (1, real_tokens(some[0]))
+    assert (again["steps"], again["tokens"]) == (1, counted(task, some[0]))
 
 
 def test_sums_are_the_costs_of_the_batches() -> None:

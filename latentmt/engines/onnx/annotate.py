@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from latentmt.data.tokenizer import EOS
-from latentmt.engines.onnx.latent import Layout, OnnxLatent
+from latentmt.engines.onnx.latent import OnnxLatent
 from latentmt.engines.onnx.teacher import OnnxTeacher
-from latentmt.results import Annotation
+from latentmt.engines.onnx.tokens import Tokens
+from latentmt.results import LEAST_LOG_PROB, Annotation
 
 
 def annotate(
@@ -22,12 +23,12 @@ def annotate(
     """Annotate a pair, with log-probabilities if they are asked for. The source ends with EOS, the target does not."""
     scores = np.zeros(0)
     if model:
-        encoded, ids = model.encode(list(source)), np.array([[*target, EOS]], dtype=np.int64)
-        layout = Layout.from_lengths(np.array([ids.shape[1]]))
-        z = model.posterior(ids, layout, model.posterior_memory(encoded)).mean
-        attention = model.attention(z, encoded)
+        encoded, tokens = model.encode(list(source)), Tokens.padded([[*target, EOS]])
+        places = model.output.places(len(source), tokens)
+        z = model.posterior(tokens, places, model.posterior_memory(encoded)).mean
+        attention = model.attention(z, places, tokens, encoded)
         if log_probs and not teacher:
-            scores = model.log_prob(z, ids, layout, encoded)[0]
+            scores = model.log_prob(z, places, tokens, encoded)[0].clip(min=LEAST_LOG_PROB)
     if teacher and not model:
         attention = teacher.attention(source, target)
     if teacher and log_probs:

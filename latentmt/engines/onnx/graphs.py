@@ -33,6 +33,8 @@ class GraphIndex(Section):
     """The weights of each graph (`weights.py`)."""
     hint: str = ""
     """What a field does, in a few words."""
+    upsampling: int | None = None
+    """Of a latent model with CTC: places for each source token. Without it there is a place for each target token."""
 
 
 class Graphs:

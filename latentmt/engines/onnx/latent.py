@@ -9,45 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from onnxruntime import OrtValue
 
-from latentmt.data.tokenizer import PAD
 from latentmt.engines.onnx.graphs import Graphs
+from latentmt.engines.onnx.outputs import CTCOutput, Logits, Output, TokenOutput
+from latentmt.engines.onnx.tokens import Layout, Tokens
 from latentmt.errors import UserError
-from latentmt.options import MAX_POSITIONS
 
-FORBIDDEN = np.float32(-1e4)
-"""Added to the score of a masked pair (see `nn/attention.py`)."""
-MIN_LENGTH = 2
-"""The shortest target: a piece and EOS."""
-
-Latents = Float[np.ndarray, "n t D"]
-Ids = Int[np.ndarray, "n t"]
+Latents = Float[np.ndarray, "n p D"]
 Direction = Callable[[Latents], Latents]
 """z ↦ the direction to move it in; zero at padding."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Candidates of different lengths, as rows of equal width."""
-
-    lengths: Int[np.ndarray, " n"]
-    real: Bool[np.ndarray, "n t"]
-    """The mask: True for tokens, False for padding."""
-    bias: Float[np.ndarray, "n 1 t t"]
-    """Keeps self-attention from padding."""
-
-    @staticmethod
-    def from_lengths(lengths: Int[np.ndarray, " n"]) -> Layout:
-        width = int(lengths.max())
-        real = np.arange(width) < lengths[:, None]
-        bias = np.where(real, np.float32(0), FORBIDDEN)[:, None, None, :]
-        return Layout(lengths, real, np.ascontiguousarray(np.broadcast_to(bias, (len(lengths), 1, width, width))))
-
-    def repeat(self, times: int) -> Layout:
-        """Every row repeated, in adjacent rows."""
-        return Layout.from_lengths(self.lengths.repeat(times))
 
 
 @dataclass(frozen=True)
@@ -77,7 +49,7 @@ class Source:
     ids: list[int]
     states: OrtValue
     lengths: Float[np.ndarray, " classes"]
-    """Logits of target − source length."""
+    """Logits of target − source length; none if it is not predicted."""
     prior: OrtValue
     """Keys and values for the prior."""
     decoder: OrtValue
@@ -89,49 +61,44 @@ class OnnxLatent:
 
     def __init__(self, graphs: Graphs, fields: Mapping[str, Graphs], latent_dim: int) -> None:
         self._graphs, self._fields = graphs, fields
+        upsampling = graphs.index.upsampling
+        self.output: Output = CTCOutput(upsampling) if upsampling else TokenOutput()
         self.latent_dim = latent_dim
 
     def encode(self, ids: list[int]) -> Source:
-        states, lengths, prior, decoder = self._graphs.run("encode", {"ids": np.array([ids], dtype=np.int64)})
-        return Source(ids, states, lengths.numpy(), prior, decoder)
+        states, *lengths, prior, decoder = self._graphs.run("encode", {"ids": np.array([ids], dtype=np.int64)})
+        return Source(ids, states, lengths[0].numpy() if lengths else np.zeros(0, np.float32), prior, decoder)
 
     def predict_lengths(self, source: Source, count: int, bias: float) -> Int[np.ndarray, " {count}"]:
-        """The likeliest lengths: see `TokenOutput.predict_lengths`."""
-        size, limit = len(source.ids), len(source.lengths) // 2
-        lengths = size + np.arange(-limit, limit + 1) + round(bias * size)
-        possible = (lengths >= MIN_LENGTH) & (lengths <= MAX_POSITIONS)
-        best = np.argsort(-np.where(possible, source.lengths, -np.inf), kind="stable")[:count]
-        return np.clip(lengths[best], MIN_LENGTH, MAX_POSITIONS)
+        return self.output.predict_lengths(len(source.ids), source.lengths, count, bias)
 
     def prior(self, layout: Layout, source: Source) -> Gaussian:
         return Gaussian(*self._graphs.arrays("prior", {"bias": layout.bias, "memory": source.prior}))
 
-    def posterior(self, ids: Ids, layout: Layout, memory: OrtValue) -> Gaussian:
+    def posterior(self, target: Tokens, places: Layout, memory: OrtValue) -> Gaussian:
         """q(z|y,x). Memory: `posterior_memory(source)`."""
-        inputs = {"ids": ids, "bias": layout.bias, "memory": memory}
-        return Gaussian(*self._graphs.arrays("posterior", inputs))
+        inputs = self.output.posterior_inputs(target, places)
+        return Gaussian(*self._graphs.arrays("posterior", {**inputs, "memory": memory}))
 
     def posterior_memory(self, source: Source) -> OrtValue:
         return self._graphs.run("posterior_memory", {"states": source.states})[0]
 
-    def read(self, z: Latents, layout: Layout, source: Source) -> Ids:
-        """argmax p(y|z,x)."""
-        return np.where(layout.real, self.logits(z, layout, source).argmax(-1), PAD)
+    def read(self, z: Latents, places: Layout, source: Source) -> Tokens:
+        """The likeliest y given z and x."""
+        return self.output.read(self.logits(z, places, source), places)
 
-    def logits(self, z: Latents, layout: Layout, source: Source) -> Float[np.ndarray, "n t v"]:
-        """The logits of all pieces."""
-        return self._graphs.arrays("decode", {"z": z, "memory": source.decoder, "bias": layout.bias})[0]
+    def logits(self, z: Latents, places: Layout, source: Source) -> Logits:
+        """The logits of all pieces at each place."""
+        return self._graphs.arrays("decode", {"z": z, "memory": source.decoder, "bias": places.bias})[0]
 
-    def log_prob(self, z: Latents, ids: Ids, layout: Layout, source: Source) -> Float[np.ndarray, "n t"]:
-        """log p(y|z,x) of each token; 0 at padding."""
-        logits = self.logits(z, layout, source)
-        highest = logits.max(-1, keepdims=True)
-        normaliser = highest[..., 0] + np.log(np.exp(logits - highest).sum(-1))
-        return np.where(layout.real, np.take_along_axis(logits, ids[..., None], 2)[..., 0] - normaliser, 0.0)
+    def log_prob(self, z: Latents, places: Layout, target: Tokens, source: Source) -> Float[np.ndarray, "n t"]:
+        """log p(y|z,x), token by token; 0 at padding."""
+        return self.output.log_prob(self.logits(z, places, source), places, target)
 
-    def attention(self, z: Latents, source: Source) -> Float[np.ndarray, "t s"]:
-        """The decoder's cross-attention of one candidate, averaged over layers and heads."""
-        return self._graphs.arrays("attention", {"z": z, "memory": source.decoder})[0]
+    def attention(self, z: Latents, places: Layout, target: Tokens, source: Source) -> Float[np.ndarray, "t s"]:
+        """The decoder's cross-attention of one target, averaged over layers and heads, and over a token's places."""
+        (weights,) = self._graphs.arrays("attention", {"z": z, "memory": source.decoder})
+        return self.output.to_tokens(weights, lambda: self.logits(z, places, source), places, target)
 
     def field(self, method: str, source: Source, layout: Layout) -> Direction:
         """The field of a method. Keys and values are projected once for all steps."""

@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from latentmt.data.noise import standard_noise
-from latentmt.engines.onnx.latent import Direction, Gaussian, Ids, Latents, Layout, OnnxLatent, Source
+from latentmt.engines.onnx.latent import Direction, Gaussian, Latents, OnnxLatent, Source
 from latentmt.engines.onnx.postprocess import Postprocessor
 from latentmt.engines.onnx.teacher import OnnxTeacher
+from latentmt.engines.onnx.tokens import Layout, Tokens
 from latentmt.options import MARGINAL_SAMPLES, MAX_POSITIONS, STOP_RATIO, DecodingOptions
 from latentmt.results import Candidate, Candidates, without_special
 
@@ -25,8 +26,8 @@ class SearchResult:
 
     candidates: Candidates
     source: Source
-    layout: Layout
-    """Of the candidates as decoded."""
+    places: Layout
+    """Those of the candidates' latents."""
 
 
 def search(
@@ -38,29 +39,28 @@ def search(
     on_step: OnStep | None = None,
 ) -> SearchResult:
     """Predict lengths, start latents, refine them, decode tokens, and keep the best candidate."""
-    lengths = Layout.from_lengths(model.predict_lengths(source, options.lengths, options.length_bias))
-    layout = lengths.repeat(options.samples)
+    lengths = Layout(model.predict_lengths(source, options.lengths, options.length_bias))
+    places = lengths.repeat(options.samples)
     prior = model.prior(lengths, source).repeat(options.samples)
     noise = standard_noise(max(options.samples, MARGINAL_SAMPLES), MAX_POSITIONS, model.latent_dim, options.seed)[
-        :, : layout.real.shape[1]
+        :, : places.real.shape[1]
     ]
     z = _start(prior, noise, options)
     if on_step:
         on_step(0, z)
     if options.refines:
-        field = model.field(options.method, source, layout)
+        field = model.field(options.method, source, places)
         z = refine(z, field, options.steps, options.adaptive, on_step)
-    ids = model.read(z, layout, source)
-    decoded = [row[:length].tolist() for row, length in zip(ids, layout.lengths, strict=True)]
-    read = [postprocessor.readable(row, options.remove_repeats, source.ids) for row in decoded]
-    score = _score(model, teacher, options, source, prior, z, ids, layout, read, noise)
+    decoded = model.read(z, places, source)
+    read = [postprocessor.readable(row, options.remove_repeats, source.ids) for row in decoded.rows]
+    score = _score(model, teacher, options, source, prior, z, places, decoded, read, noise)
     blank = np.array([postprocessor.is_blank(row) for row in read])
     best = int(np.where(blank, -np.inf, score).argmax())  # if all are blank, the first one
     candidates = [
         Candidate(without_special(row), text, float(value))
-        for row, text, value in zip(decoded, read, score, strict=True)
+        for row, text, value in zip(decoded.rows, read, score, strict=True)
     ]
-    return SearchResult(Candidates(candidates, best), source, layout)
+    return SearchResult(Candidates(candidates, best), source, places)
 
 
 def refine(z: Latents, field: Direction, steps: int, adaptive: bool, on_step: OnStep | None = None) -> Latents:
@@ -94,8 +94,8 @@ def _score(
     source: Source,
     prior: Gaussian,
     z: Latents,
-    ids: Ids,
-    layout: Layout,
+    places: Layout,
+    target: Tokens,
     read: list[list[int]],
     noise: Float[np.ndarray, "samples t D"],
 ) -> Float[np.ndarray, " n"]:
@@ -105,18 +105,18 @@ def _score(
             assert teacher is not None
             return teacher.score(source.ids, read)
         case "decoder":
-            return _per_token(model.log_prob(z, ids, layout, source).sum(1), layout)
+            return _per_token(model.log_prob(z, places, target, source).sum(1), target)
         case "elbo":
-            posterior = model.posterior(ids, layout, model.posterior_memory(source))
-            kl = np.where(layout.real, posterior.kl(prior).sum(-1), 0.0)
-            return _per_token((model.log_prob(posterior.mean, ids, layout, source) - kl).sum(1), layout)
+            posterior = model.posterior(target, places, model.posterior_memory(source))
+            kl = np.where(places.real, posterior.kl(prior).sum(-1), 0.0).sum(1)
+            return _per_token(model.log_prob(posterior.mean, places, target, source).sum(1) - kl, target)
         case "marginal":
-            posterior = model.posterior(ids, layout, model.posterior_memory(source))
+            posterior = model.posterior(target, places, model.posterior_memory(source))
             weights = np.stack(
-                [_log_weight(model, prior, posterior, ids, layout, source, eps) for eps in noise[:MARGINAL_SAMPLES]]
+                [_log_weight(model, prior, posterior, places, target, source, eps) for eps in noise[:MARGINAL_SAMPLES]]
             )
             highest = weights.max(0)
-            return _per_token(highest + np.log(np.exp(weights - highest).mean(0)), layout)
+            return _per_token(highest + np.log(np.exp(weights - highest).mean(0)), target)
     return np.zeros(len(z))
 
 
@@ -124,16 +124,16 @@ def _log_weight(
     model: OnnxLatent,
     prior: Gaussian,
     posterior: Gaussian,
-    ids: Ids,
-    layout: Layout,
+    places: Layout,
+    target: Tokens,
     source: Source,
     noise: Float[np.ndarray, "t D"],
 ) -> Float[np.ndarray, " n"]:
     """log p(y|z,x) p(z|x) / q(z|y,x) at a sample of the posterior (`infer/marginal.py`)."""
     z = posterior.mean + posterior.std * noise
-    ratio = np.where(layout.real, (prior.log_prob(z) - posterior.log_prob(z)).sum(-1), 0.0)
-    return (model.log_prob(z, ids, layout, source) + ratio).sum(1)
+    ratio = np.where(places.real, (prior.log_prob(z) - posterior.log_prob(z)).sum(-1), 0.0)
+    return model.log_prob(z, places, target, source).sum(1) + ratio.sum(1)
 
 
-def _per_token(total: Float[np.ndarray, " n"], layout: Layout) -> Float[np.ndarray, " n"]:
-    return total / layout.lengths
+def _per_token(total: Float[np.ndarray, " n"], target: Tokens) -> Float[np.ndarray, " n"]:
+    return total / target.layout.lengths

@@ -5,6 +5,15 @@ message that says what is wrong and where; the command line prints that line and
 escapes is a defect and keeps its traceback.
 """
 
+import re
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_LONGEST = 1000
+
 
 class UserError(Exception):
-    """What is wrong, and where, in one line."""
+    """What is wrong, and where, in one line. A message may quote a file, so control characters are escaped."""
+
+    def __init__(self, message: str) -> None:
+        line = _CONTROL.sub(lambda match: ascii(match[0])[1:-1], message)
+        super().__init__(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 100]} … {line[-90:]}")

@@ -6,7 +6,6 @@ bundle are described in `bundle`. Nothing here trains or runs a network.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from latentmt.bundle import INDEX, Bundle, BundleFormat, TextConfig, open_bundle
-from latentmt.config import to_dict, to_yaml
+from latentmt.bundle import INDEX, Bundle, BundleFormat, TextConfig, check_memory, fingerprint, open_bundle
+from latentmt.config import to_json, to_yaml
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.fields.registry import AnyFieldConfig, field_network
@@ -48,12 +47,22 @@ class BundleConfig(TextConfig):
             return "teacher"
         return self.field.kind if self.field else "latent"
 
+    def parameters(self, vocabulary: int) -> int:
+        """About how many parameters the network has, computed without building it."""
+        if not (model := self.teacher or self.latent):
+            return 0
+        if self.field:
+            stack = self.field.size.stack
+            return stack.parameters(2) + 2 * stack.layers * stack.width * model.size.d_model  # those of the source
+        stacks = 1 if self.teacher else 3  # of the latent model: prior, posterior, decoder
+        size = model.size
+        return vocabulary * size.d_model + size.encoder.parameters(1) + stacks * size.stack.parameters(2)
+
     def network(self, vocabulary: int) -> nn.Module:
         """The network, with initial weights."""
         if self.teacher:
             return Teacher(self.teacher, vocabulary)
-        if not self.latent:
-            raise UserError("a bundle's configuration names neither a teacher nor a latent model")
+        assert self.latent
         if self.field:
             return field_network(self.field, self.latent)
         return LatentModel(self.latent, vocabulary)
@@ -78,6 +87,14 @@ def load_bundle(folder: Path, device: torch.device | str = "cpu", kind: str | No
 def load_network(bundle: Bundle, device: torch.device | str = "cpu") -> LoadedBundle:
     """The network of an opened bundle."""
     config = bundle.config(BundleConfig)
+    if not config.teacher and not config.latent:
+        raise UserError(f"{bundle.folder / 'config.yaml'}: names neither a teacher nor a latent model")
+    if config.kind != bundle.about.kind:
+        raise UserError(f"{bundle.folder}: config.yaml is of a {config.kind} model, format.json of another kind")
+    parameters = config.parameters(bundle.tokenizer.size)
+    check_memory(4 * parameters, str(bundle.folder / "config.yaml"))
+    if parameters > bundle.weight_bytes:  # a byte each at the least, so a small file cannot take much memory
+        raise _misfit(bundle, f"about {parameters:,} parameters in {bundle.weight_bytes:,} bytes")
     with torch.random.fork_rng(devices=[]):  # loading a model does not change the caller's random state
         network = config.network(bundle.tokenizer.size)
     _fill(network, bundle)
@@ -107,17 +124,16 @@ def save_bundle(
         parameters = _part_sizes(config, tokenizer)
         write_atomically(temporary / "MODEL_CARD.md", _card(config, parameters, facts or {}))
         files = {path.name: FileFacts.of(path) for path in sorted(temporary.iterdir())}
-        identity = {name: facts_.sha256 for name, facts_ in files.items() if name != "MODEL_CARD.md"}
         about = BundleFormat(
             kind=config.kind,
-            fingerprint=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
+            fingerprint=fingerprint(files),
             latent=latent,
             parameters=parameters,
             facts=dict(facts or {}),
             settings=dict(settings or {}),
             files=files,
         )
-        write_atomically(temporary / "format.json", json.dumps(to_dict(about), indent=2) + "\n")
+        write_atomically(temporary / "format.json", to_json(about))
         remove(folder)  # a folder cannot be replaced in one step; the training state survives the gap
         os.rename(temporary, folder)
         sync(folder.parent)

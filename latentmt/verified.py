@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 class FileFacts(Section):
     """The size and hash of a file."""
 
-    bytes: Annotated[int, Field(ge=0)]
+    bytes: Annotated[int, Field(ge=0, le=1 << 50)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
     @staticmethod

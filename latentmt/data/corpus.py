@@ -15,19 +15,19 @@ comes from.
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, ClassVar, Literal
+from typing import Annotated, Any, BinaryIO, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Int, Integer, UInt
+from pydantic import Field
 
 import latentmt
-from latentmt.config import Section, load_versioned, to_dict
+from latentmt.config import Section, load_versioned, to_json
 from latentmt.data.normalise import TextRules
 from latentmt.data.text import Pair, all_text, read_lines
 from latentmt.data.tokenizer import Tokenizer
@@ -37,6 +37,9 @@ from latentmt.verified import FileFacts
 
 FORMAT = 1
 """Raised whenever a corpus written before could be misread."""
+
+MAX_ROW_WIDTH = 4096
+"""The most tokens on either side of a packed training row, so of a sentence."""
 
 MONOLINGUAL = "monolingual"
 """The name of the split of sources without a translation. Its targets are empty."""
@@ -82,7 +85,7 @@ class Manifest(Section):
     languages: tuple[str, str]
     rules: tuple[TextRules, TextRules]
     """How source and target text are normalised."""
-    row_width: int
+    row_width: Annotated[int, Field(ge=2, le=MAX_ROW_WIDTH)]
     """Tokens on either side of a packed training row."""
     vocab_size: int
     tokenizer: str
@@ -91,6 +94,8 @@ class Manifest(Section):
     """SHA-256 of every file that was read."""
     splits: dict[str, SplitFacts]
     files: dict[str, FileFacts]
+    checksum: str = field(default="", compare=False)
+    """Of this file. Version 0.1 wrote none."""
 
 
 @dataclass(frozen=True)
@@ -287,7 +292,7 @@ class CorpusWriter:
             files={path.name: FileFacts.of(path) for path in sorted(self._data.iterdir())},
         )
         sync(self._data)
-        write_atomically(self._folder / "manifest.json", json.dumps(to_dict(manifest), indent=2) + "\n")
+        write_atomically(self._folder / "manifest.json", to_json(manifest))
         self._remove_stale(manifest.data)
         return manifest
 

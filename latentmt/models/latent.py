@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.outputs import OUTPUTS, Output
-from latentmt.models.presets import Count, TransformerSize, WithEncoder
+from latentmt.models.presets import TransformerSize, WithEncoder
 from latentmt.models.priors import PRIORS, GaussianHead, PriorNetwork
 from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.nn.gaussian import Gaussian
@@ -38,7 +39,7 @@ class LatentConfig(WithEncoder):
         "base": TransformerSize(d_model=512, d_filter=2048, layers=6, heads=8, encoder_layers=6, dropout=0.1),
     }
 
-    latent_dim: Count = 8
+    latent_dim: Annotated[int, Field(ge=1, le=4096)] = 8
     """Entries of z for each target token."""
     prior: str = "gaussian"
     """The prior's registered name (`models/priors.py`)."""

@@ -34,7 +34,7 @@ from latentmt.data.corpus import MAX_ROW_WIDTH
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
-from latentmt.files import read_plain
+from latentmt.files import read_plain, remove_files
 from latentmt.verified import FileFacts, VerifiedFiles
 
 FORMAT = 1
@@ -134,7 +134,7 @@ class Bundle:
 
     @property
     def files(self) -> VerifiedFiles:
-        return VerifiedFiles(self.folder, self.about.files, "format.json")
+        return VerifiedFiles(self.folder, self.about.files, self.folder / "format.json")
 
     @property
     def weight_bytes(self) -> int:
@@ -225,6 +225,32 @@ def open_bundle(folder: Path, kind: str | None = None) -> Bundle:
             bundle.read(name)
     _ = bundle.header, bundle.tokenizer  # parsed now, so that what is wrong with them is said now
     return bundle
+
+
+def check_replaceable(folder: Path) -> None:
+    """Refuse to replace what is not a bundle, or what holds more than its files."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise UserError(f"{folder}: is not the folder of a model, so it is not replaced; move it away")
+    names, ours = sorted(path.name for path in folder.iterdir()), _own_files(folder)
+    if foreign := [name for name in names if name not in ours]:
+        raise UserError(f"{folder}: holds {foreign[0]}, which is not part of a model; move it away")
+
+
+def remove_bundle(folder: Path) -> list[str]:
+    """Remove the files of a bundle, and the folder if nothing else is in it; what is left."""
+    return remove_files(folder, _own_files(folder).__contains__)
+
+
+def _own_files(folder: Path) -> set[str]:
+    """The files that a bundle of any format lists, and format.json; none if that is not of a bundle."""
+    try:
+        about = json.loads(read_plain(folder / "format.json"))
+    except (OSError, ValueError, RecursionError, UserError):
+        return set()
+    is_bundle = isinstance(about, dict) and {"format", "kind"} <= about.keys() and isinstance(about.get("files"), dict)
+    return {*about["files"], "format.json"} if is_bundle else set()
 
 
 def kinds_in(folder: Path) -> list[str]:

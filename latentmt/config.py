@@ -25,7 +25,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from latentmt.errors import UserError
-from latentmt.files import read_plain
+from latentmt.files import TEXT_LIMIT, read_plain
 
 ALIASES_END = "0.3"
 """The version that no longer reads old names."""
@@ -99,13 +99,13 @@ def from_dict(values: Mapping[str, Any], kind: type[S], where: str) -> S:
         raise UserError(f"{where}: {' '.join(str(error).split())}") from None
 
 
-def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
+def load_versioned(path: Path, kind: type[S], version: int, what: str, limit: int = TEXT_LIMIT) -> S:
     """Read a JSON file with a `format` number. Another format is refused before the other keys are checked.
 
-    A file with a checksum is compared with it. Files of version 0.1 have none.
+    A file with a checksum is compared with it. Files of version 0.1 have none. `limit`: its most bytes.
     """
     try:
-        content = read_plain(path)
+        content = read_plain(path, limit)
         values = json.loads(content, object_pairs_hook=_without_repeats)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path.parent}: not a {what} (it has no {path.name})") from None
@@ -114,10 +114,16 @@ def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
     found = values.get("format") if isinstance(values, dict) else None
     if found != version:
         raise UserError(f"{path}: {what} format {found}, this version reads {version}; it has to be made again")
-    checksum = values.get("checksum")
-    if checksum and _checksum(content, str(checksum)) != checksum:
-        raise UserError(f"{path}: altered since it was written")
+    check_json(content, values, str(path))
     return from_dict(values, kind, str(path))
+
+
+def check_json(content: bytes, values: Mapping[str, Any], where: str) -> None:
+    """Compare JSON that `to_json` wrote with the checksum among its values. Version 0.1 wrote none."""
+    stored = str(values.get("checksum") or "")
+    before, _, after = content.rpartition(stored.encode()) if stored else (b"", b"", content)
+    if stored and hashlib.sha256(before + after).hexdigest() != stored:
+        raise UserError(f"{where}: altered since it was written")
 
 
 def to_json(section: Any) -> str:
@@ -126,12 +132,6 @@ def to_json(section: Any) -> str:
     before, empty, after = text.rpartition('""')
     assert empty
     return f'{before}"{hashlib.sha256(text.encode()).hexdigest()}"{after}'
-
-
-def _checksum(content: bytes, stored: str) -> str:
-    """The checksum of a file that stores one."""
-    before, _, after = content.rpartition(stored.encode())
-    return hashlib.sha256(before + after).hexdigest()
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ bundle are described in `bundle`. Nothing here trains or runs a network.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +17,22 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from latentmt.bundle import INDEX, Bundle, BundleFormat, TextConfig, check_memory, fingerprint, open_bundle
+from latentmt.bundle import (
+    INDEX,
+    Bundle,
+    BundleFormat,
+    TextConfig,
+    check_memory,
+    check_replaceable,
+    fingerprint,
+    open_bundle,
+    remove_bundle,
+)
 from latentmt.config import to_json, to_yaml
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.fields.registry import AnyFieldConfig, field_network
-from latentmt.files import make_folder, remove, sync, write_atomically
+from latentmt.files import make_folder, move, remove, temporary_name, write_atomically
 from latentmt.models.latent import LatentConfig, LatentModel, current_weight_name
 from latentmt.models.presets import resolved
 from latentmt.models.teacher import Teacher, TeacherConfig
@@ -112,11 +121,13 @@ def save_bundle(
     settings: Mapping[str, Any] | None = None,
     dtype: torch.dtype | None = None,
 ) -> BundleFormat:
-    """Write a bundle beside `folder` and rename it when it is complete. `dtype`: the precision of stored floats."""
+    """Write a bundle beside `folder` and rename it when it is complete. `dtype`: the precision of stored floats.
+
+    A bundle that is there is replaced. What is not a bundle is not.
+    """
     config = _resolved(config)
-    temporary = folder.with_name(f".{folder.name}.writing")
-    remove(temporary)  # left by a killed writer
-    make_folder(temporary)
+    check_replaceable(folder)
+    temporary = make_folder(temporary_name(folder))
     try:
         _write_shards(temporary, {name: _stored(tensor, dtype) for name, tensor in weights.items()})
         write_atomically(temporary / "config.yaml", to_yaml(config))
@@ -134,12 +145,20 @@ def save_bundle(
             files=files,
         )
         write_atomically(temporary / "format.json", to_json(about))
-        remove(folder)  # a folder cannot be replaced in one step; the training state survives the gap
-        os.rename(temporary, folder)
-        sync(folder.parent)
+        _replace(folder, temporary)
     finally:
         remove(temporary)
     return about
+
+
+def _replace(folder: Path, new: Path) -> None:
+    """Put a new bundle in the place of another. A folder cannot be replaced in one step: `remove_stale` mends a gap."""
+    old = temporary_name(folder, "old")
+    if (folder / "format.json").exists():  # else it is empty
+        move(folder, old)
+    move(new, folder)
+    if old.exists():
+        remove_bundle(old)
 
 
 def parameter_counts(network: nn.Module) -> dict[str, int]:

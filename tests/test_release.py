@@ -1,5 +1,6 @@
 """Released models: stored in half precision, found by name, and the default when no name is given."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -94,6 +95,33 @@ def test_a_folder_comes_before_a_name(shipped: Path, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "xy").mkdir()
     assert installed.find_model("xy") == Path("xy")
+
+
+def test_a_model_is_not_released_over_itself_or_over_anything_else(model: Path, tmp_path: Path) -> None:
+    work = Path(shutil.copytree(model, tmp_path / "model"))
+    (work / "options.yaml").write_text("method: delta\n")
+    before = contents(work)
+    (tmp_path / "link").symlink_to(work)
+    for folder in (work, work / ".." / "model", tmp_path / "link", work / "released", tmp_path):
+        with pytest.raises(UserError, match="is not apart from"):
+            release(work, folder)
+    for path, message in (
+        ("foreign/teacher/thesis.tex", "holds thesis.tex, which is not part of a model"),
+        ("foreign/options.yaml", "has other options"),
+        ("foreign/teacher", "is not the folder of a model"),
+    ):
+        shutil.rmtree(tmp_path / "foreign", ignore_errors=True)
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("mine")
+        with pytest.raises(UserError, match=message):
+            release(work, tmp_path / "foreign")
+        assert contents(tmp_path / "foreign") == {str(Path(path).relative_to("foreign")): b"mine"}
+    assert contents(work) == before
+    assert release(work, tmp_path / "out") == release(work, tmp_path / "out")  # a release is replaced
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_without_installed_models_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

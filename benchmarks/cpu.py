@@ -1,25 +1,32 @@
-"""latentmt and CTranslate2 on one CPU core, side by side: BLEU, chrF and CPU milliseconds a sentence.
+"""latentmt and CTranslate2 on CPU cores, side by side: BLEU, chrF, and CPU milliseconds a sentence.
 
     pip install ctranslate2
-    python benchmarks/cpu.py --src dev.de --ref dev.en --timed 200
+    python benchmarks/cpu.py --set NAME dev.de dev.en --json cpu.json --figure FOLDER
 
-The peer is the model's own teacher (the shipped reranker), converted by CTranslate2's spec API and run in int8, greedy
-and with beam 4. All systems translate the same sentences, one at a time with one thread, and take turns. The first
-`--timed` sentences are translated three times, and the smallest CPU time of each counts, so that other work on the
-machine counts little.
+Systems: an exported model on the ONNX engine (int8), the same in torch (fp32), and as a peer the model's own teacher as
+a translator in CTranslate2 (int8), greedy and with beam 4. `--student FOLDER` adds the teacher in another folder of
+bundles.
+
+Every system has a process of its own, all of them on the same core. They take turns: each translates a sentence three
+times, and the smallest CPU time counts, so that other work on the machine counts little. In bulk, each system has a
+fresh process and translates all timed sentences on one core and on two. The rest is translated for BLEU and chrF only.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import ctranslate2
 import numpy as np
@@ -30,7 +37,8 @@ from latentmt.data.text import all_text, read_lines
 from latentmt.data.tokenizer import BOS, EOS, UNK, Tokenizer
 from latentmt.engines.backend import Backend
 from latentmt.engines.torch_engine import torch_engine
-from latentmt.measure.machine import Machine
+from latentmt.files import make_folder
+from latentmt.installed import find_model
 from latentmt.measure.quality import measure
 from latentmt.models.teacher import Teacher
 from latentmt.options import DecodingOptions
@@ -38,6 +46,54 @@ from latentmt.results import Candidate
 from latentmt.translator import Translator
 
 ROUNDS = 3
+Engine = Literal["onnx", "torch", "ctranslate2"]
+
+
+@dataclass(frozen=True)
+class System:
+    """A way of translating. `options`: those of `translate`, the model's own if there are none."""
+
+    name: str
+    engine: Engine
+    model: str
+    options: dict[str, Any]
+
+    def translator(self, cores: int) -> Translator:
+        """The system in this process, on so many cores."""
+        if self.engine != "ctranslate2":
+            return Translator.load(self.model, "cpu", 1 if cores == 1 else None, engine=self.engine)
+        folder = find_model(self.model)
+        translator = Translator.load(folder, "cpu", threads=1, engine="torch")
+        teacher = torch_engine(translator.backend).networks.teacher
+        assert teacher is not None
+        with tempfile.TemporaryDirectory() as converted:
+            convert(teacher, translator.tokenizer, Path(converted))
+            return translator.with_backend(cast(Backend, CTranslate2Engine(Path(converted), cores)))
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Sentences and their references."""
+
+    name: str
+    sources: list[str]
+    references: list[str]
+
+
+@dataclass
+class Row:
+    """What was measured of a system, by test set unless it says something else."""
+
+    name: str
+    engine: str
+    bleu: dict[str, float]
+    chrf: dict[str, float]
+    milliseconds: dict[str, float]
+    """CPU time a sentence, the mean."""
+    median: float
+    """Of all timed sentences."""
+    bulk: dict[int, float]
+    """Sentences a second of wall time, by the number of cores."""
 
 
 def convert(teacher: Teacher, tokenizer: Tokenizer, folder: Path) -> None:
@@ -101,8 +157,8 @@ class CTranslate2Engine:
     rerankers: ClassVar = ["none"]
     latent_dim = None
 
-    def __init__(self, folder: Path) -> None:
-        self._model = ctranslate2.Translator(str(folder), device="cpu", intra_threads=1, inter_threads=1)
+    def __init__(self, folder: Path, cores: int) -> None:
+        self._model = ctranslate2.Translator(str(folder), device="cpu", intra_threads=1, inter_threads=cores)
 
     def best(
         self, sentences: Sequence[Sequence[int]], options: DecodingOptions, check_cancelled: object = None
@@ -113,85 +169,171 @@ class CTranslate2Engine:
             length_penalty=1,
             max_decoding_length=2 * max(map(len, sentences), default=0) + 10,
             return_scores=True,
+            max_batch_size=32,
         )
         ids = [[int(piece) for piece in result.hypotheses[0]] for result in results]
         return [Candidate(one, one, result.scores[0]) for one, result in zip(ids, results, strict=True)]
 
 
-def run(
-    systems: dict[str, Callable[[str], str]], sources: list[str], timed: int
-) -> tuple[dict[str, list[str]], dict[str, list[float]]]:
-    """The translations of all sources by each system, and the CPU milliseconds of the first ones."""
-    texts: dict[str, list[str]] = {name: [] for name in systems}
-    times: dict[str, list[float]] = {name: [] for name in systems}
-    for number, source in enumerate(sources):
-        for name, translate in systems.items():
-            texts[name].append(translate(source))
-        for name, translate in systems.items() if number < timed else ():
-            spent = []
-            for _ in range(ROUNDS):
-                start = time.process_time()
-                translate(source)
-                spent.append(1e3 * (time.process_time() - start))
-            times[name].append(min(spent))
-    return texts, times
+def serve(system: System, core: int, pipe: Connection) -> None:
+    """Translate texts that arrive on a pipe, and answer with their translations and CPU milliseconds."""
+    os.sched_setaffinity(0, {core})
+    translator = system.translator(1)
+    options = translator.options(**system.options)
+    while (request := pipe.recv()) is not None:
+        texts, rounds = request
+        spent, found = [], []
+        for _ in range(rounds):
+            start = time.process_time()
+            found = [one.text for one in translator.translations(texts, options)]
+            spent.append(1e3 * (time.process_time() - start))
+        pipe.send((found, min(spent)))
+
+
+def bulk(system: System, texts: list[str], cores: int, pipe: Connection) -> None:
+    """Translate all texts at once on so many cores; answer with the seconds that it took."""
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
+    translator = system.translator(cores)
+    options = translator.options(**system.options)
+    translator.translations(texts[:10], options)
+    start = time.perf_counter()
+    translator.translations(texts, options)
+    pipe.send(time.perf_counter() - start)
+
+
+def take_turns(systems: Sequence[System], sets: Sequence[TestSet], timed: int, core: int) -> list[Row]:
+    """Time the first sentences of each set by every system in turn, and translate all of them."""
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for system in systems:
+        here, there = context.Pipe()
+        process = context.Process(target=serve, args=(system, core, there), daemon=True)
+        process.start()
+        pipes.append(here)
+        processes.append(process)
+    times: list[dict[str, list[float]]] = [{each.name: [] for each in sets} for _ in systems]
+    rows = [Row(system.name, system.engine, {}, {}, {}, 0.0, {}) for system in systems]
+    for each in sets:
+        for source in each.sources[:timed]:
+            for pipe, spent in zip(pipes, times, strict=True):
+                pipe.send(([source], ROUNDS))
+                spent[each.name].append(pipe.recv()[1])
+        for pipe, row, spent in zip(pipes, rows, times, strict=True):
+            pipe.send((each.sources, 1))
+            texts, _ = pipe.recv()
+            quality = measure(texts, [[] for _ in texts], [each.references])
+            row.bleu[each.name], row.chrf[each.name] = quality.bleu.value, quality.chrf.value
+            row.milliseconds[each.name] = statistics.fmean(spent[each.name])
+            print(f"{each.name:<14} {row.name:<44} {show(row, each.name)}", flush=True)
+    for row, spent in zip(rows, times, strict=True):
+        row.median = statistics.median(value for values in spent.values() for value in values)
+    for pipe, process in zip(pipes, processes, strict=True):
+        pipe.send(None)
+        process.join()
+    return rows
+
+
+def show(row: Row, name: str) -> str:
+    """The numbers of a system on a set."""
+    return f"BLEU {row.bleu[name]:5.1f}  chrF {row.chrf[name]:5.1f}  {row.milliseconds[name]:6.2f} ms"
+
+
+def time_bulk(systems: Sequence[System], rows: Sequence[Row], texts: list[str]) -> None:
+    """Translate all texts at once by each system, on one core and on two."""
+    context = multiprocessing.get_context("spawn")
+    for system, row in zip(systems, rows, strict=True):
+        for cores in (1, 2):
+            here, there = context.Pipe()
+            process = context.Process(target=bulk, args=(system, texts, cores, there), daemon=True)
+            process.start()
+            row.bulk[cores] = len(texts) / here.recv()
+            process.join()
+        print(f"{row.name:<44} " + ", ".join(f"{n} core(s): {rate:6.1f}/s" for n, rate in row.bulk.items()), flush=True)
+
+
+def draw(rows: Sequence[Row], folder: Path) -> None:
+    """Quality against time: a panel for each set, a line for each engine."""
+    from matplotlib.figure import Figure
+
+    from latentmt.plots.style import WIDTH, write_figure
+
+    names = list(rows[0].bleu)
+    styles = {"onnx": ("#009E73", "o"), "torch": ("#999999", "s"), "ctranslate2": ("#D55E00", "^")}
+    labels = {"onnx": "latentmt, int8", "torch": "latentmt, torch fp32", "ctranslate2": "CTranslate2, int8"}
+
+    def figure() -> Figure:
+        drawn = Figure(figsize=(WIDTH, 3.0), layout="constrained")
+        for axes, name in zip(drawn.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+            for engine, (color, marker) in styles.items():
+                points = [(row.milliseconds[name], row.chrf[name], row.name) for row in rows if row.engine == engine]
+                times, scores, _ = zip(*sorted(points), strict=True)
+                axes.plot(times, scores, color=color, marker=marker, label=labels[engine], linewidth=0.8)
+                for x, y, label in points:
+                    axes.annotate(label.partition(": ")[2], (x, y), (3, 3), textcoords="offset points", fontsize=5.5)
+            axes.set_xscale("log")
+            axes.set_title(name)
+            axes.set_xlabel("CPU ms a sentence, one core")
+        drawn.axes[0].set_ylabel("chrF")
+        drawn.axes[-1].legend(loc="lower right")
+        return drawn
+
+    write_figure(figure, make_folder(folder), "cpu")
+
+
+def systems_of(model: str, students: Sequence[str]) -> list[System]:
+    """What is compared: the ways of a model on both engines, and its teacher, and others, in CTranslate2."""
+    ways: dict[str, dict[str, Any]] = {
+        "L=0": {"method": "prior", "steps": 0},
+        "score-1": {"method": "score", "steps": 1},
+        "default": {},
+        "reranker, greedy": {"method": "teacher", "beam": 1},
+        "reranker, beam 4": {"method": "teacher", "beam": 4},
+    }
+    found = [System(f"latentmt int8: {name}", "onnx", model, way) for name, way in ways.items()]
+    found += [System(f"latentmt torch: {name}", "torch", model, way) for name, way in list(ways.items())[:3]]
+    for student in (model, *students):
+        name = "reranker" if student == model else Path(student).name
+        for beam, how in ((1, "greedy"), (4, "beam 4")):
+            # What is lost of a sentence is put back by attention, which this engine does not have: so it is left out.
+            options = {"method": "teacher", "beam": beam, "verbatim": False}
+            found.append(System(f"CTranslate2 int8: {name}, {how}", "ctranslate2", student, options))
+    return found
 
 
 def main() -> None:
-    """Translate, time, score, print a table, and write JSON."""
+    """Translate, time, score, print a table, and write JSON and a figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=None)
-    parser.add_argument("--src", type=Path, required=True)
-    parser.add_argument("--ref", type=Path, required=True)
-    parser.add_argument("--timed", type=int, default=200)
+    parser.add_argument("--model", default="deen")
+    parser.add_argument("--student", action="append", default=[], help="a folder with another teacher's bundle")
+    parser.add_argument("--set", action="append", nargs=3, metavar=("NAME", "SRC", "REF"), required=True)
+    parser.add_argument("--sentences", type=int, help="how many of each set are translated")
+    parser.add_argument("--timed", type=int, default=200, help="how many of each set are timed")
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--figure", type=Path, help="the folder of the figure")
     arguments = parser.parse_args()
-    sources, references = (list(all_text(read_lines([path]))) for path in (arguments.src, arguments.ref))
-    translator = Translator.load(arguments.model, "cpu", threads=1)
-    chosen = {
-        "L=0": translator.options(method="prior", steps=0),
-        "score-1": translator.options(method="score", steps=1),
-        f"default: {translator.options()}": translator.options(),
-    }
-    systems: dict[str, Callable[[str], str]] = {
-        name: lambda text, options=options: translator.translations([text], options)[0].text  # type: ignore[misc]
-        for name, options in chosen.items()
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        teacher = torch_engine(translator.backend).networks.teacher
-        assert teacher is not None
-        convert(teacher, translator.tokenizer, Path(folder))
-        peer = translator.with_backend(cast(Backend, CTranslate2Engine(Path(folder))))
-        for beam in (1, 4):
-            # What is lost of a sentence is put back by attention, which this engine does not have: so it is left out.
-            options = DecodingOptions("teacher", beam=beam, verbatim=False)
-            systems[f"CTranslate2 int8, beam {beam}"] = lambda text, options=options: (  # type: ignore[misc]
-                peer.translations([text], options)[0].text
-            )
-        texts, times = run(systems, sources, arguments.timed)
-    rows = {}
-    for name in systems:
-        quality = measure(texts[name], [[] for _ in texts[name]], [references])
-        best = times[name]
-        rows[name] = {
-            "bleu": quality.bleu.value,
-            "chrf": quality.chrf.value,
-            "ms_mean": statistics.fmean(best),
-            "ms_median": statistics.median(best),
-            "signature": quality.bleu.signature,
-        }
-        scores = f"BLEU {quality.bleu.value:5.1f}  chrF {quality.chrf.value:5.1f}"
-        print(f"{name:<40} {scores}  {statistics.fmean(best):5.1f} ms")
+    sets = [
+        TestSet(name, *(list(all_text(read_lines([Path(path)])))[: arguments.sentences] for path in paths))
+        for name, *paths in arguments.set
+    ]
+    systems = systems_of(arguments.model, arguments.student)
+    rows = take_turns(systems, sets, arguments.timed, arguments.core)
+    time_bulk(systems, rows, [text for each in sets for text in each.sources[: arguments.timed]])
+    tokenizer = Translator.load(arguments.model, "cpu", engine="onnx").tokenizer
     facts = {
-        "machine": Machine.from_translator(translator).versions | {"ctranslate2": ctranslate2.__version__},
         "cpu": platform.processor() or platform.machine(),
-        "sentences": len(sources),
+        "versions": {"ctranslate2": ctranslate2.__version__, "torch": str(torch.__version__)},
+        "sentences": {each.name: len(each.sources) for each in sets},
         "timed": arguments.timed,
-        "tokens": statistics.fmean(map(len, translator.tokenizer.encode(sources[: arguments.timed]))),
-        "models": translator.fingerprints,
+        "tokens": {
+            each.name: statistics.fmean(map(len, tokenizer.encode(each.sources[: arguments.timed]))) for each in sets
+        },
+        "rows": [asdict(row) for row in rows],
     }
     if arguments.json:
-        arguments.json.write_text(json.dumps(facts | {"rows": rows}, indent=2) + "\n")
+        arguments.json.write_text(json.dumps(facts, indent=2) + "\n")
+    if arguments.figure:
+        draw(rows, arguments.figure)
 
 
 if __name__ == "__main__":

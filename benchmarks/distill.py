@@ -28,9 +28,10 @@ from latentmt.data.corpus import Corpus, CorpusWriter, Sentences
 from latentmt.distill import DistillConfig, distill
 from latentmt.engines.torch_engine import device_name
 from latentmt.infer import beam
-from latentmt.infer.beam import BeamConfig, Hypothesis
+from latentmt.infer.beam import Hypothesis
 from latentmt.models.teacher import Teacher
 from latentmt.networks import load_bundle
+from latentmt.options import BeamConfig
 from latentmt.train.ranks import pick_device
 
 PLAIN_TOKENS = 4096

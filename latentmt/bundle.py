@@ -43,6 +43,8 @@ FORMAT = 1
 INDEX = "model.safetensors.index.json"
 WEIGHTS = ".safetensors"
 """How the names of files with weights end."""
+_IDENTITY = ("config.yaml", "tokenizer.model", INDEX)
+"""What decides the fingerprint, beside the weights. Graphs follow from these, and a card decides nothing."""
 
 MAX_FILE_BYTES = 1 << 28
 """The most bytes of a file. Those that are written have at most 15 MB."""
@@ -109,7 +111,7 @@ class BundleFormat(Section):
 
 def fingerprint(files: Mapping[str, FileFacts]) -> str:
     """The identity of a model with these files."""
-    identity = {name: facts.sha256 for name, facts in files.items() if name != "MODEL_CARD.md"}
+    identity = {name: facts.sha256 for name, facts in files.items() if name in _IDENTITY or name.endswith(WEIGHTS)}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 

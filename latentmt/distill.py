@@ -37,9 +37,10 @@ from latentmt.data.tokens import Tokens
 from latentmt.display import ProgressBar, info
 from latentmt.errors import Stopped, UserError
 from latentmt.files import make_folder, remove_files, write_atomically
-from latentmt.infer.beam import BeamConfig, beam_search
+from latentmt.infer.beam import beam_search
 from latentmt.models.presets import Count
 from latentmt.models.teacher import Teacher
+from latentmt.options import BeamConfig
 
 FORMAT = 2
 """Raised whenever the same configuration would give another corpus, or an old shard could be misread."""

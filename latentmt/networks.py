@@ -7,7 +7,7 @@ bundle are described in `bundle`. Nothing here trains or runs a network.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.verified import FileFacts
 
 SHARD_BYTES = 15_000_000
+SCALE = ".scale"
+"""Follows the name of a matrix that is stored as int8: the scales of its rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +104,7 @@ def load_network(bundle: Bundle, device: torch.device | str = "cpu") -> LoadedBu
         raise UserError(f"{bundle.folder}: config.yaml is of a {config.kind} model, format.json of another kind")
     parameters = config.parameters(bundle.tokenizer.size)
     check_memory(4 * parameters, str(bundle.folder / "config.yaml"))
-    if parameters > bundle.weight_bytes:  # a byte each at the least, so a small file cannot take much memory
+    if parameters > 1.5 * bundle.weight_bytes:  # a byte each at the least, so a small file cannot take much memory
         raise _misfit(bundle, f"about {parameters:,} parameters in {bundle.weight_bytes:,} bytes")
     with torch.random.fork_rng(devices=[]):  # loading a model does not change the caller's random state
         network = config.network(bundle.tokenizer.size)
@@ -119,39 +121,42 @@ def save_bundle(
     latent: str | None = None,
     facts: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
-    dtype: torch.dtype | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> BundleFormat:
-    """Write a bundle beside `folder` and rename it when it is complete. `dtype`: the precision of stored floats.
+    """Write a bundle beside `folder` and rename it when it is complete. A bundle that is there is replaced.
 
-    A bundle that is there is replaced. What is not a bundle is not.
+    What is there and not a bundle is not replaced. Weights may be `quantised(…)`. `files` are added to the bundle, and
+    are no part of its identity.
     """
     config = _resolved(config)
     check_replaceable(folder)
     temporary = make_folder(temporary_name(folder))
     try:
-        _write_shards(temporary, {name: _stored(tensor, dtype) for name, tensor in weights.items()})
+        _write_shards(temporary, {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
         write_atomically(temporary / "config.yaml", to_yaml(config))
         write_atomically(temporary / "tokenizer.model", tokenizer.model)
         parameters = _part_sizes(config, tokenizer)
-        write_atomically(temporary / "MODEL_CARD.md", _card(config, parameters, facts or {}))
-        files = {path.name: FileFacts.of(path) for path in sorted(temporary.iterdir())}
+        others = {"MODEL_CARD.md": _card(config, parameters, facts or {}).encode(), **(files or {})}
+        for name, content in others.items():
+            write_atomically(temporary / name, content)
+        written = {path.name: FileFacts.of(path) for path in sorted(temporary.iterdir())}
         about = BundleFormat(
             kind=config.kind,
-            fingerprint=fingerprint(files),
+            fingerprint=fingerprint(written),
             latent=latent,
             parameters=parameters,
             facts=dict(facts or {}),
             settings=dict(settings or {}),
-            files=files,
+            files=written,
         )
         write_atomically(temporary / "format.json", to_json(about))
-        _replace(folder, temporary)
+        replace_bundle(folder, temporary)
     finally:
         remove(temporary)
     return about
 
 
-def _replace(folder: Path, new: Path) -> None:
+def replace_bundle(folder: Path, new: Path) -> None:
     """Put a new bundle in the place of another. A folder cannot be replaced in one step: `remove_stale` mends a gap."""
     old = temporary_name(folder, "old")
     if (folder / "format.json").exists():  # else it is empty
@@ -159,6 +164,19 @@ def _replace(folder: Path, new: Path) -> None:
     move(new, folder)
     if old.exists():
         remove_bundle(old)
+
+
+def quantised(weights: Mapping[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:
+    """Weights as they are shipped: those of these names in int8, with a scale for each row, the others in fp16."""
+    stored: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if name in names:
+            scale = weight.float().abs().amax(1).clamp(min=1e-12) / 127
+            stored[name] = (weight.float() / scale[:, None]).round().to(torch.int8)
+            stored[name + SCALE] = scale
+        else:
+            stored[name] = weight.half() if weight.is_floating_point() else weight
+    return stored
 
 
 def parameter_counts(network: nn.Module) -> dict[str, int]:
@@ -174,11 +192,6 @@ def _resolved(config: BundleConfig) -> BundleConfig:
         latent=resolved(config.latent) if config.latent else None,
         field=resolved(config.field) if config.field else None,
     )
-
-
-def _stored(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    tensor = tensor.detach().cpu()
-    return (tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor).contiguous()
 
 
 def _part_sizes(config: BundleConfig, tokenizer: Tokenizer) -> dict[str, int]:
@@ -217,22 +230,34 @@ def _write_shards(folder: Path, weights: Mapping[str, Tensor]) -> None:
 def _fill(network: nn.Module, bundle: Bundle) -> None:
     """Copy the weights of a bundle into its network, in single precision."""
     weights = network.state_dict()
+    scales: dict[str, Tensor] = {}
+    integers: set[str] = set()
     parts, filled = dict.fromkeys(weights, 0), dict.fromkeys(weights, 0)
     for part in bundle.tensors(load_tensors):
         name = part.name if part.name in weights else current_weight_name(part.name)
-        if name not in weights:
+        tensor, of = part.tensor, name.removesuffix(SCALE)
+        if of not in weights:
             raise _misfit(bundle, f"{part.name[:80]} is not part of the network")
-        weight, tensor, start = weights[name], part.tensor, filled[name]
+        if not (tensor.is_floating_point() or (of == name and tensor.dtype == torch.int8)) or not _is_finite(tensor):
+            raise UserError(f"{part.file}: {name} is not a tensor of finite numbers")
+        if of != name:
+            scales[of] = tensor
+            continue
+        weight, start = weights[name], filled[name]
         end = filled[name] = start + tensor.numel()
         if tensor.shape[1:] != weight.shape[1:] or end > weight.numel() or part.number != parts[name]:
             raise _misfit(bundle, f"{name} is {list(tensor.shape)}, {list(weight.shape)} expected")
-        if not tensor.is_floating_point() or not _is_finite(tensor):
-            raise UserError(f"{part.file}: {name} is not a tensor of finite numbers")
         parts[name] += 1
+        integers |= {name} if tensor.dtype == torch.int8 else set()
         weight.view(-1)[start:end] = tensor.view(-1)
     for name, weight in weights.items():
         if filled[name] != weight.numel():
             raise _misfit(bundle, f"{name} is {'incomplete' if parts[name] else 'missing'}")
+        scaled = name in scales and weight.dim() == 2 and scales[name].shape == weight.shape[:1]
+        if (name in scales) != scaled or (name in integers) != scaled:
+            raise _misfit(bundle, f"{name} has other scales than its rows need")
+    for name, scale in scales.items():
+        weights[name].mul_(scale[:, None])
 
 
 def _misfit(bundle: Bundle, why: str) -> UserError:

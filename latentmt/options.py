@@ -24,8 +24,21 @@ RemoveRepeats = Literal["words", "pieces", "none"]
 REMOVE_REPEATS: tuple[RemoveRepeats, ...] = get_args(RemoveRepeats)
 
 MAX_CANDIDATES = 1000
+MAX_POSITIONS = 512
+"""The maximum length of a target in tokens. Positions from here on share one encoding."""
 ADAPTIVE_STEPS = 6
 """The default number of steps of adaptive refinement."""
+STOP_RATIO = 1 / 16
+"""A sentence has converged when its step is shorter than this times its first one."""
+MARGINAL_SAMPLES = 16
+"""Importance samples of a candidate that is reranked by the marginal."""
+
+HINTS = {
+    "prior": "no refinement: the first guess",
+    "delta": "re-reads its own translation",
+    "teacher": "the autoregressive teacher, word after word, instead",
+}
+"""What the methods that need no field of their own do, in a few words."""
 
 SEARCH_OPTIONS = frozenset(("method", "steps", "adaptive", "lengths", "samples", "rerank"))
 """Options that are tuned together. If one of them is set, the model's defaults for the others are not used."""
@@ -107,6 +120,26 @@ class DecodingOptions(Section):
         name += f" length {100 * self.length_bias:+g}%" if self.length_bias else ""
         name += {"words": "", "pieces": " no repeated pieces", "none": " with repeats"}[self.remove_repeats]
         return name if self.verbatim else f"{name} raw"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamConfig(Section):
+    """Beam search with the teacher."""
+
+    beam: Annotated[int, Field(ge=1)] = 4
+    """Live hypotheses per sentence; 1 is greedy decoding."""
+    length_penalty: Annotated[float, Field(ge=0)] = 1.0
+    """The score is the log-probability divided by the length to this power."""
+    max_ratio: Annotated[float, Field(ge=0)] = 2.0
+    """The maximum length is this many times the length of the source, …"""
+    max_extra: Annotated[int, Field(ge=1)] = 10
+    """… plus this many tokens, …"""
+    max_length: Annotated[int, Field(ge=1, le=MAX_POSITIONS)] = 256
+    """… but not more than this."""
+
+    def max_target_length(self, source: int) -> int:
+        """The maximum length of a hypothesis for a source of a given length."""
+        return min(int(self.max_ratio * source) + self.max_extra, self.max_length)
 
 
 class OptionArguments(TypedDict, total=False):

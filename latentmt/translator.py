@@ -68,6 +68,7 @@ class Translator:
         threads: int | None = None,
         dtype: Any = None,
         graphs: bool | None = None,
+        engine: str = "auto",
     ) -> Translator:
         """Load a model: a folder with bundles (any of `latent`, fields and `teacher`), or the name of an installed
         model, or without a name the first installed one. A file `options.yaml` in the folder holds the model's default
@@ -76,8 +77,9 @@ class Translator:
         `device`: a torch device or its name, or `auto`: a GPU if there is one.
         `threads`: the number of cores for each batch, set for the whole process. If it is None, batches are translated
         in parallel, on one CPU core each: threads of one batch wait for each other, which is slow on a busy machine.
-        `dtype`: the precision of the weights (torch's), by default bfloat16 on a GPU and float32 on a CPU.
-        `graphs`: whether searches are recorded as CUDA graphs, by default on a GPU.
+        `dtype`: the precision of the weights in torch, by default bfloat16 on a GPU and float32 on a CPU.
+        `graphs`: whether torch's searches are recorded as CUDA graphs, by default on a GPU.
+        `engine`: `onnx`, `torch`, or `auto`: ONNX for an exported model on a CPU, torch otherwise.
         """
         folder = find_model(name)
         bundles = open_model(folder)
@@ -86,7 +88,7 @@ class Translator:
         translator = Translator(
             first.tokenizer,
             first.header.rules,
-            load_backend(bundles, str(device), threads, dtype, graphs),
+            load_backend(bundles, str(device), threads, dtype, graphs, engine),
             languages=first.header.languages,
             fingerprints={kind: bundle.about.fingerprint for kind, bundle in bundles.items()},
             max_length=min(bundle.header.longest for bundle in bundles.values()),

@@ -58,6 +58,11 @@ def with_cpu_builds(entry: str) -> str:
     return entry + "".join(f" \\\n    --hash=sha256:{one}" for one in sorted(hashes) if one not in entry)
 
 
+def own(requirement: str) -> bool:
+    """Whether it is another extra of this project, which is locked with the others."""
+    return requirement.startswith(f"{PROJECT['project']['name']}[")
+
+
 def so_far() -> str:
     """The locks as they are."""
     return "".join(path.read_text() for path in LOCKS.glob("*.txt"))
@@ -69,7 +74,7 @@ def main() -> None:
     base = [*project["dependencies"], *PROJECT["build-system"]["requires"]]  # the project is built without isolation
     groups = {
         "demo": base,
-        "test": [*base, *(one for name, extra in extras.items() if name != "docs" for one in extra)],
+        "test": [*base, *(one for name in extras if name != "docs" for one in extras[name] if not own(one))],
         "docs": [*base, *extras["docs"]],
     }
     locked = {name: compiled(requirements) for name, requirements in groups.items()}

@@ -1,5 +1,7 @@
 """A field of one's own: its network predicts where delta inference ends, instead of how far away that is."""
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor
 
@@ -31,3 +33,8 @@ class Destination(LearnedField):
     name = "destination"
     style = Style("destination", "#CC79A7", "P")
     network = DestinationNetwork
+    exports = True
+
+    def export(self, network: FieldNetwork, graph: Any, z: str, states: str) -> str:
+        """The same for engines without torch."""
+        return graph.op("Sub", graph.linear(network.head, states), z)

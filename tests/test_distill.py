@@ -22,9 +22,10 @@ from latentmt.data.tokenizer import EOS, TokenizerConfig
 from latentmt.data.tokens import Tokens
 from latentmt.distill import DistillConfig, DistillFacts, _fingerprint, _Shard, _Shards, distill
 from latentmt.errors import UserError
-from latentmt.infer.beam import BeamConfig, Hypothesis, beam_search
+from latentmt.infer.beam import Hypothesis, beam_search
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.objectives import smoothed_cross_entropy
+from latentmt.options import BeamConfig
 
 SAMPLE = Path(__file__).parent / "fixtures" / "tatoeba"
 PAIRS = 160

@@ -71,9 +71,12 @@ def test_a_user_field_is_loaded_and_translates(work: Path) -> None:
     assert translator.trace(text, steps=2)[0].steps[2].number == 2
 
 
-def test_a_user_field_is_released(work: Path, tmp_path: Path) -> None:
-    run("release", work, tmp_path)
-    assert Translator.load(tmp_path).methods == ["prior", "delta", "destination"]
+def test_a_user_field_is_exported(work: Path, tmp_path: Path) -> None:
+    run("export", work, tmp_path, "--precision", "float16")
+    torch_, onnx = (Translator.load(tmp_path, engine=engine) for engine in ("torch", "onnx"))
+    assert torch_.methods == onnx.methods == ["prior", "delta", "destination"]
+    text = "Anna hat zwei Lampen."
+    assert torch_.translate(text, method="destination", steps=2) == onnx.translate(text, method="destination", steps=2)
 
 
 def test_a_user_field_is_served(work: Path) -> None:

@@ -60,17 +60,30 @@ REFINED = {
 """Sentences before and after one step along the score."""
 
 
+@pytest.fixture(scope="module", params=["onnx", "torch"])
+def deen(request: pytest.FixtureRequest) -> Translator:
+    return Translator.load("deen", "cpu", engine=request.param)
+
+
 @pytest.fixture(scope="module")
-def deen() -> Translator:
-    return Translator.load("deen")
+def exact() -> Translator:
+    """In single precision, so that other processors write the same."""
+    return Translator.load("deen", "cpu", engine="torch")
 
 
-def test_twenty_translations_are_unchanged(deen: Translator) -> None:
+def test_twenty_translations_are_unchanged(exact: Translator) -> None:
     assert len(SENTENCES) == 20
-    assert dict(zip(SENTENCES, deen.translate(list(SENTENCES)), strict=True)) == SENTENCES
+    assert dict(zip(SENTENCES, exact.translate(list(SENTENCES)), strict=True)) == SENTENCES
 
 
-def test_one_step_corrects_these_translations(deen: Translator) -> None:
+def test_eight_bits_change_little() -> None:
+    """Which words they change depends on the processor's instructions."""
+    found = Translator.load("deen", "cpu", engine="onnx").translate(list(SENTENCES))
+    assert sum(map(str.__eq__, found, SENTENCES.values())) >= 18
+
+
+def test_one_step_corrects_these_translations(exact: Translator) -> None:
+    deen = exact
     before, after = (deen.translate(list(REFINED), method="score", steps=steps) for steps in (0, 1))
     assert dict(zip(REFINED, zip(before, after, strict=True), strict=True)) == REFINED
 
@@ -90,7 +103,8 @@ def test_double_letters_are_kept(deen: Translator) -> None:
     assert deen.translate("HALLO WELT", remove_repeats="pieces") == "HALO WELT"  # as in the paper
 
 
-def test_repeated_words_are_removed(deen: Translator) -> None:
+def test_repeated_words_are_removed(exact: Translator) -> None:
+    deen = exact
     text = "Ohne die Hilfe meiner Freunde hätte ich das nie geschafft."
     stuttered, read = (deen.translate(text, method="score", remove_repeats=remove) for remove in ("none", "words"))
     assert stuttered == "I never never have done that without the help of my friends."
@@ -104,7 +118,8 @@ def test_a_candidate_with_text_is_preferred_to_a_blank_one(deen: Translator) -> 
         assert all(deen.translate(["!", "?", "...", "Ja"], method=method, verbatim=False))
 
 
-def test_incomplete_characters_are_not_emitted(deen: Translator) -> None:
+def test_incomplete_characters_are_not_emitted(exact: Translator) -> None:
+    deen = exact
     options = deen.options(method="score", lengths=5, rerank="elbo", verbatim=False)
     texts = ["Gyöngyösi sprach mit Herrn Łukaszenko", "Guten Morgen 🌞 und gute Nacht 🌙", "Danke 👍🏽"]
     done = deen.translations(texts, options, alternatives=4)
@@ -120,7 +135,7 @@ from latentmt.translator import Translator
 running = len(os.listdir("/proc/self/task"))
 print(torch.get_num_threads())
 for threads in (None, 2, None):
-    translator = Translator.load("deen", threads=threads)
+    translator = Translator.load("deen", threads=threads, engine="torch")
     translator.translate("Wo kann ich hier eine Fahrkarte kaufen?")
     print(torch.get_num_threads(), translator.backend.workers, len(os.listdir("/proc/self/task")) - running)
 """
@@ -135,6 +150,62 @@ def test_default_threads_are_one_per_batch_and_batches_use_all_cores() -> None:
     assert found[0] == [1, cores, 0]
     assert found[1] == [2, 1, 1]
     assert found[2][:2] == [1, cores]
+
+
+WITHOUT_TORCH = """
+import sys
+
+for name in ("torch", "onnx", "sacrebleu", "matplotlib", "fastapi", "py3langid"):
+    sys.modules[name] = None  # as if it were not installed
+from latentmt.cli import main
+
+main()
+"""
+
+
+def without_torch(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command line as it is where only the package was installed, without extras."""
+    command = [sys.executable, "-c", WITHOUT_TORCH, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_everything_a_user_of_the_model_needs_works_without_torch(tmp_path: Path) -> None:
+    source, expected = next(iter(SENTENCES.items()))
+    assert without_torch("translate", source).stdout == expected + "\n"
+    assert without_torch("translate", "--method", "teacher", source).stdout.strip()
+    assert without_torch("trace", source).stdout.splitlines()[-2].endswith(expected)
+    assert "de → en" in without_torch("models").stdout
+    assert without_torch("inspect", "deen").returncode == 0
+    for command, needed in (
+        (("translate", "--device", "cuda", source), "torch is needed: pip install 'latentmt[torch]'"),
+        (("translate", "--engine", "torch", source), "torch is needed: pip install 'latentmt[torch]'"),
+        (("export", FOLDER, tmp_path / "out"), "needs torch: pip install 'latentmt[train]'"),
+        (("serve",), "needs fastapi: pip install 'latentmt[serve]'"),
+    ):
+        failed = without_torch(*command)
+        assert (failed.returncode, failed.stderr.count("\n")) == (1, 1), failed.stderr
+        assert needed in failed.stderr
+
+
+THREADS = """
+import os
+from latentmt.translator import Translator
+
+running = len(os.listdir("/proc/self/task"))
+for threads in (None, 2):
+    translator = Translator.load("deen", threads=threads, engine="onnx")
+    translator.translate("Wo kann ich hier eine Fahrkarte kaufen?")
+    info = translator.backend.info
+    print(info["threads"], info["workers"], len(os.listdir("/proc/self/task")) - running)
+"""
+
+
+def test_a_sentence_has_one_thread_and_sentences_use_all_cores() -> None:
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
+    default, two = ([int(number) for number in line.split()] for line in done.stdout.splitlines())
+    assert default[:2] == [1, len(os.sched_getaffinity(0))]
+    assert two[:2] == [2, 1]
+    assert two[2] > default[2]
 
 
 def test_the_model_fits_its_size_limit() -> None:

@@ -6,8 +6,9 @@ import copy
 import sys
 import threading
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import jaxtyping
@@ -15,17 +16,22 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tiny import SENTENCES, enliven
+from tiny import SENTENCES, enliven, onnx_translator
+from torch import nn
 
 from latentmt.data.normalise import TextRules, normalise
-from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
+from latentmt.data.tokenizer import EOS, Tokenizer, TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Layout, Tokens
+from latentmt.engines.backend import Backend
+from latentmt.engines.onnx.engine import OnnxEngine
 from latentmt.engines.torch_engine import TorchEngine
 from latentmt.errors import UserError
-from latentmt.fields.learned import FieldConfig
+from latentmt.fields.learned import FieldConfig, FieldNetwork
 from latentmt.fields.registry import field_network
+from latentmt.infer.noise import standard_noise
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.networks import BundleConfig
 from latentmt.nn.attention import Memory
 from latentmt.options import DecodingOptions
 from latentmt.results import Candidate, Candidates, without_special
@@ -36,36 +42,87 @@ LONGEST = 64  # what a translator takes unless its bundle says otherwise
 DIM = 3
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "dropout": 0.0}
 LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=DIM)
+TEACHER = TeacherConfig(**SIZE, encoder_layers=1)
+Rules = tuple[TextRules, TextRules]
 AS_IT_IS = TextRules()
 SEARCH: dict[str, Any] = {"method": "score", "lengths": 2, "samples": 3, "rerank": "teacher"}
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Untrained networks with heads so large that every sentence and every method has its own text."""
+
+    tokenizer: Tokenizer
+    latent: LatentModel
+    fields: dict[str, FieldNetwork]
+    teacher: Teacher
+
+
 @pytest.fixture(scope="module")
-def translator() -> Translator:
-    """Untrained, but with heads so large that every sentence and every method has its own text."""
+def parts() -> Parts:
     tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocab_size=440))
     torch.manual_seed(6)
     model = LatentModel(LATENT, tokenizer.size)
-    fields = {
-        kind: field_network(FieldConfig(**SIZE, kind=kind), LATENT).double().eval() for kind in ("score", "energy")
-    }
-    teacher = Teacher(TeacherConfig(**SIZE, encoder_layers=1), tokenizer.size)
-    for network in (model, fields["score"], fields["energy"], teacher):
+    fields = {kind: field_network(FieldConfig(**SIZE, kind=kind), LATENT) for kind in ("score", "energy")}
+    teacher = Teacher(TEACHER, tokenizer.size)
+    for network in (model, *fields.values(), teacher):
         enliven(network)
-    latent, teacher = model.double().eval(), teacher.double().eval()
-    return Translator.from_networks(tokenizer, (AS_IT_IS, AS_IT_IS), latent=latent, fields=fields, teacher=teacher)
+        network.double().eval()
+    return Parts(tokenizer, model, fields, teacher)
+
+
+Make = Callable[..., Translator]
+"""Makes a translator from networks and, if they differ, text rules."""
+
+
+@pytest.fixture(scope="module", params=["torch", "onnx"])
+def make(request: pytest.FixtureRequest, parts: Parts, tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Every test runs on every engine."""
+
+    def on_torch(rules: Rules = (AS_IT_IS, AS_IT_IS), **networks: Any) -> Translator:
+        return Translator.from_networks(parts.tokenizer, rules, **networks)
+
+    def on_onnx(
+        rules: Rules = (AS_IT_IS, AS_IT_IS),
+        latent: LatentModel | None = None,
+        fields: Mapping[str, FieldNetwork] | None = None,
+        teacher: Teacher | None = None,
+    ) -> Translator:
+        text: dict[str, Any] = {"languages": ("de", "en"), "rules": rules}
+        networks: dict[BundleConfig, nn.Module] = {}
+        if latent:
+            networks[BundleConfig(**text, latent=LATENT)] = latent
+        for kind, network in (fields or {}).items():
+            networks[BundleConfig(**text, latent=LATENT, field=FieldConfig(**SIZE, kind=kind))] = network
+        if teacher:
+            networks[BundleConfig(**text, teacher=TEACHER)] = teacher
+        return onnx_translator(tmp_path_factory.mktemp("exported"), parts.tokenizer, rules, networks)
+
+    return on_torch if request.param == "torch" else on_onnx
+
+
+@pytest.fixture(scope="module")
+def translator(make: Make, parts: Parts) -> Translator:
+    return make(latent=parts.latent, fields=parts.fields, teacher=parts.teacher)
+
+
+def skip_without(translator: Translator, method: str) -> None:
+    """The ONNX engine does not differentiate, so it has no energy."""
+    if method not in translator.methods:
+        assert isinstance(translator.backend, OnnxEngine)
+        pytest.skip(f"the ONNX engine has no {method}")
 
 
 @pytest.fixture
-def given_to_engine(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+def given_to_engine(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """An engine that translates every sentence by itself; and what it was given."""
     seen: list[list[int]] = []
 
-    def best(_: TorchEngine, sentences: Sequence[Sequence[int]], *__: object) -> list[Candidate]:
+    def best(_: Backend, sentences: Sequence[Sequence[int]], *__: object) -> list[Candidate]:
         seen.extend(list(sentence) for sentence in sentences)
         return [Candidate(list(sentence[:-1]), list(sentence[:-1]), 0.0) for sentence in sentences]
 
-    monkeypatch.setattr(TorchEngine, "best", best)
+    monkeypatch.setattr(type(translator.backend), "best", best)
     return seen
 
 
@@ -133,13 +190,13 @@ def test_text_without_content_is_unchanged(translator: Translator, given_to_engi
     assert translator.translations(["", " "], translator.options())[0].ids == []
 
 
-def test_text_rules_apply_to_both_sides(translator: Translator) -> None:
+def test_text_rules_apply_to_both_sides(translator: Translator, make: Make, parts: Parts) -> None:
     lower = TextRules(lowercase=True)
-    parts = {"latent": translator.backend.networks.latent, "fields": translator.backend.networks.fields}
+    networks = {"latent": parts.latent, "fields": parts.fields}
     text = "Ein Kleiner SATZ. Noch Einer!"
-    source = Translator.from_networks(translator.tokenizer, (lower, AS_IT_IS), **parts)
+    source = make((lower, AS_IT_IS), **networks)
     assert source.translate(text) == source.translate("ein kleiner satz. Noch einer!") != translator.translate(text)
-    target = Translator.from_networks(translator.tokenizer, (AS_IT_IS, lower), **parts)
+    target = make((AS_IT_IS, lower), **networks)
     assert target.translate(text) == translator.translate(text).lower() != translator.translate(text)
 
 
@@ -236,16 +293,15 @@ def test_surrogates_are_joined_or_replaced(translator: Translator) -> None:
     translator.trace(broken[0])
 
 
-def test_control_characters_are_never_emitted(translator: Translator) -> None:
+def test_control_characters_are_never_emitted(make: Make, parts: Parts) -> None:
     """By a model whose favourite pieces are bytes of control characters, and a few letters."""
-    latent, tokenizer = copy.deepcopy(translator.backend.networks.latent), translator.tokenizer
-    assert latent is not None
+    latent, tokenizer = copy.deepcopy(parts.latent), parts.tokenizer
     pieces = [*(f"<0x{ord(control):02X}>" for control in "\n\r\t\0\x7f"), *"aeio"]
     ids = [id_ for id_, piece in enumerate(tokenizer.pieces(range(tokenizer.size))) if piece in pieces]
     assert len(ids) == len(pieces)
     with torch.no_grad():
         latent.embedding.weight[ids] *= 20 / latent.embedding.weight[ids].norm(dim=1, keepdim=True)
-    forced = Translator.from_networks(tokenizer, translator.rules, latent=latent)
+    forced = make(latent=latent)
     texts = ["Ein Satz steht hier.", "Wir haben 1100 Bücher gelesen!", "Noch einer, und noch einer.", "Dort."]
     options = forced.options(method="prior", samples=4, rerank="decoder")
     found = [one for some in forced.candidates(texts, options) for one in some]
@@ -264,7 +320,7 @@ def test_control_characters_are_never_emitted(translator: Translator) -> None:
 def test_byte_pieces_are_normalised(translator: Translator, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     (ids,) = translator.tokenizer.encode([text])
     assert translator.tokenizer.decode([ids]) == [text]
-    monkeypatch.setattr(TorchEngine, "best", lambda *_: [Candidate(ids[:-1], ids[:-1], 0.0)])
+    monkeypatch.setattr(type(translator.backend), "best", lambda *_: [Candidate(ids[:-1], ids[:-1], 0.0)])
     assert translator.translate("Ein Satz.") == plain(text) != text
 
 
@@ -284,17 +340,13 @@ def test_an_unknown_option_is_named(translator: Translator) -> None:
         translator.translate([], lengths=2, samples=3)
 
 
-def test_unsupported_methods_and_rerankers_are_refused(translator: Translator) -> None:
-    rest = (translator.tokenizer, translator.rules)
+def test_unsupported_methods_and_rerankers_are_refused(translator: Translator, make: Make, parts: Parts) -> None:
+    skip_without(translator, "energy")
     assert translator.methods == ["prior", "delta", "score", "energy", "teacher"]
     assert translator.options().method == "score"
     assert translator.options(rerank="teacher").rerank == "teacher"
 
-    latent = Translator.from_networks(
-        *rest,
-        latent=translator.backend.networks.latent,
-        fields={"energy": translator.backend.networks.fields["energy"]},
-    )
+    latent = make(latent=parts.latent, fields={"energy": parts.fields["energy"]})
     assert latent.methods == ["prior", "delta", "energy"]
     assert latent.options(steps=3) == DecodingOptions("energy", 3)
     with pytest.raises(UserError, match="method score: this model has only prior, delta, energy"):
@@ -302,7 +354,7 @@ def test_unsupported_methods_and_rerankers_are_refused(translator: Translator) -
     with pytest.raises(UserError, match="rerank teacher: this model has no teacher; decoder, elbo and marginal need"):
         latent.options(samples=2, rerank="teacher")
 
-    teacher = Translator.from_networks(*rest, teacher=translator.backend.networks.teacher)
+    teacher = make(teacher=parts.teacher)
     assert teacher.methods == ["teacher"]
     assert teacher.options() == DecodingOptions("teacher")
     assert teacher.translate("Ein Satz.") == translator.translate("Ein Satz.", method="teacher")
@@ -325,6 +377,7 @@ def test_options_reach_the_search(translator: Translator) -> None:
         {"method": "score", "length_bias": 0.5},
         {"method": "prior", "remove_repeats": "none", "length_bias": 0.5},
     ]
+    names = [choices for choices in names if choices["method"] in translator.methods]
     assert len({translator.translate(text, **choices) for choices in names}) == len(names)
     seeds = {translator.translate(text, method="prior", samples=9, rerank="elbo", seed=seed) for seed in range(6)}
     assert len(seeds) > 1
@@ -337,6 +390,7 @@ def test_options_reach_the_search(translator: Translator) -> None:
     ids=lambda choices: choices["method"] + choices.get("rerank", ""),
 )
 def test_concurrent_threads_get_the_results_of_one(translator: Translator, choices: dict[str, Any]) -> None:
+    skip_without(translator, choices["method"])
     words = ["Ein", "Satz", "steht", "hier", "und", "noch", "einer", "dort", "mit", "Büchern"]
     texts = [" ".join(words[n % 7 :][: 1 + n % 5]) + f" {n}!{' ' * n} Dort?" for n in range(16)]
     # Every text has white space of its own, and a seed.
@@ -400,13 +454,14 @@ def memory_of(model: LatentModel, source: list[int]) -> tuple[Memory, Memory]:
         {"method": "energy", "steps": 2},
         {"method": "score", "steps": 2, "length_bias": 0.3},
         {**SEARCH, "steps": 2},
-        {"method": "delta", "steps": 2, "lengths": 4, "samples": 3, "rerank": "decoder"},
+        {"method": "delta", "steps": 2, "lengths": 4, "samples": 3, "rerank": "decoder", "seed": 2},
     ],
     ids=lambda choices: choices["method"] + choices.get("rerank", ""),
 )
-def test_a_trace_agrees_with_the_translation(translator: Translator, choices: dict[str, Any]) -> None:
-    model, text = translator.backend.networks.latent, "Wir haben 1100 Bücher gelesen. Noch einer!"
-    assert model is not None
+def test_a_trace_agrees_with_the_translation(translator: Translator, parts: Parts, choices: dict[str, Any]) -> None:
+    skip_without(translator, choices["method"])
+    model, text = parts.latent, "Wir haben 1100 Bücher gelesen. Noch einer!"
+    near = 1e-9 if isinstance(translator.backend, TorchEngine) else 1e-4  # in single precision
     sentences, options = ["Wir haben 1100 Bücher gelesen.", "Noch einer!"], translator.options(**choices)
     traces = translator.trace(text, **choices)
     kept = translator.translations(sentences, options)
@@ -425,20 +480,21 @@ def test_a_trace_agrees_with_the_translation(translator: Translator, choices: di
             z = torch.tensor([step.z], dtype=torch.float64)
             scores = torch.log_softmax(model.embedding.logits(model.decode(z, layout, for_decoder)), -1)[0]
             assert step.ids == scores.argmax(-1).tolist()
-            assert step.log_probs == pytest.approx(scores.max(-1).values.tolist(), abs=1e-9)
-            assert max(step.log_probs) <= 0
+            assert step.log_probs == pytest.approx(scores.max(-1).values.tolist(), abs=near)
+            assert max(step.log_probs) <= near
         sample = trace.best % options.samples
-        noise = translator.backend.noise(options)[sample, :length] if sample else torch.zeros(length, DIM)
+        drawn = standard_noise(options.samples, length, DIM, options.seed)
+        noise = drawn[sample] if sample else torch.zeros(length, DIM)
         prior = model.prior(layout, for_prior)
         start = torch.tensor([trace.steps[0].z], dtype=torch.float64)
-        torch.testing.assert_close(start, prior.gaussian.mean + prior.gaussian.std * noise, rtol=0, atol=1e-9)
+        torch.testing.assert_close(start, prior.gaussian.mean + prior.gaussian.std * noise, rtol=0, atol=near)
     if options.candidates > 1:
         assert any(trace.best % options.samples for trace in traces)
 
 
 def test_a_step_of_a_trace_is_a_translation_with_fewer_steps(translator: Translator) -> None:
     text = "Wir haben 1100 Bücher gelesen."
-    for method in ("delta", "score", "energy"):
+    for method in {"delta", "score", "energy"} & set(translator.methods):
         (trace,) = translator.trace(text, method=method, steps=4)
         for step in trace.steps:
             (one,) = translator.translations([text], translator.options(method=method, steps=step.number))
@@ -446,12 +502,11 @@ def test_a_step_of_a_trace_is_a_translation_with_fewer_steps(translator: Transla
         assert len({tuple(step.ids) for step in trace.steps}) > 2
 
 
-def test_a_trace_ends_where_an_adaptive_search_does(translator: Translator) -> None:
-    latent = copy.deepcopy(translator.backend.networks.latent)
-    assert latent is not None
+def test_a_trace_ends_where_an_adaptive_search_does(make: Make, parts: Parts) -> None:
+    latent = copy.deepcopy(parts.latent)
     with torch.no_grad():
         latent.posterior_head.weight *= 0.1  # steps then depend little on where they start
-    settled = Translator.from_networks(translator.tokenizer, translator.rules, latent=latent)
+    settled = make(latent=latent)
     (trace,) = settled.trace("Ein Satz.", method="delta", steps=40, adaptive=True)
     assert 3 < len(trace.steps) < 41
     (fixed,) = settled.trace("Ein Satz.", method="delta", steps=len(trace.steps) - 1)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from latentmt.bundle import open_model
 from latentmt.data.corpus import Corpus
+from latentmt.data.normalise import TextRules
 from latentmt.data.numbers import Sizes, write_numbers
-from latentmt.data.tokenizer import EOS
+from latentmt.data.tokenizer import EOS, Tokenizer
+from latentmt.engines.onnx.engine import OnnxEngine
+from latentmt.export.model import graph_files
 from latentmt.fields.energy import EnergyNetwork
 from latentmt.fields.learned import FieldConfig
 from latentmt.fields.registry import field_network
@@ -20,6 +26,7 @@ from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.networks import BundleConfig, save_bundle
 from latentmt.pipeline import prepare_corpus
 from latentmt.recipe import load_recipe
+from latentmt.translator import Translator
 
 RECIPE = """
 data:
@@ -58,6 +65,20 @@ def enliven(network: LatentModel | ScoreNetwork | EnergyNetwork | Teacher) -> No
             network.embedding.weight[BYTES] *= 0.1
         else:
             network.head.weight.normal_(std=0.8 if isinstance(network, ScoreNetwork) else 8.0)
+
+
+def onnx_translator(
+    folder: Path, tokenizer: Tokenizer, rules: tuple[TextRules, TextRules], networks: Mapping[BundleConfig, nn.Module]
+) -> Translator:
+    """A translator on the ONNX engine, with these networks in single precision."""
+    latent = None
+    for config, network in networks.items():
+        weights = {name: weight.float() for name, weight in network.state_dict().items()}
+        files = graph_files(network, config.kind, set())
+        of = latent if config.field else None
+        about = save_bundle(folder / config.kind, config, tokenizer, weights, latent=of, files=files)
+        latent = about.fingerprint if config.kind == "latent" else latent
+    return Translator(tokenizer, rules, OnnxEngine(open_model(folder)))
 
 
 def write_corpus(folder: Path, held_out: int) -> Corpus:

@@ -26,7 +26,7 @@ app = typer.Typer(
 
 for _command in (
     *(translate.translate, translate.trace, serve.serve),
-    *(models.models, models.inspect, models.release),
+    *(models.models, models.inspect, models.export),
     *(train.run, train.prepare, train.train, train.distill, train.numbers, train.health),
     *(measure.evaluate, measure.bench, measure.samples, measure.report),
 ):
@@ -49,6 +49,10 @@ _USER_ERRNOS = (
 """Disks that are full, files that may not be written, and paths that lead nowhere."""
 
 
+_EXTRAS = {"torch": "train", "onnx": "train", "matplotlib": "plots", "fastapi": "serve", "uvicorn": "serve"}
+"""Packages that not every installation has, and the extra that brings them."""
+
+
 def main() -> None:
     """Run the command line; turn what a user can correct into one line."""
     try:
@@ -58,6 +62,10 @@ def main() -> None:
         os._exit(UNFINISHED)  # not exit: the thread in which a tokenizer is learnt cannot be ended otherwise
     except UserError as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRAS:
+            raise
+        _fail(f"this command needs {error.name}: pip install 'latentmt[{_EXTRAS[error.name]}]'")
     except BrokenPipeError:  # the reader of our output has gone, `| head` say
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -11,6 +11,7 @@ import typer
 from latentmt.cli.options import (
     AUTO,
     DeviceOption,
+    EngineOption,
     JsonFileOption,
     ModelOption,
     ReferencesOption,
@@ -42,6 +43,7 @@ def evaluate(
     ] = None,
     json_: JsonFileOption = None,
     device: DeviceOption = AUTO,
+    engine: EngineOption = AUTO,
 ) -> None:
     """Measure a model's methods on a test set: by default all, with 1 and 4 steps; with several candidates, search."""
     from latentmt.display import output
@@ -53,7 +55,7 @@ def evaluate(
     lists = given(methods=options.pop("method", None), steps=options.pop("steps", None), compare=compare and [compare])
     sweep = Sweep(options=options, oracle=oracle, **lists)
     texts, out = EvalSet.read(src, ref), json_ and json_file(json_)
-    show_evaluation(evaluate_translator(Translator.load(model, device), texts, sweep), output(), out)
+    show_evaluation(evaluate_translator(Translator.load(model, device, engine=engine), texts, sweep), output(), out)
 
 
 @decoding_options("method", "steps", "lengths", "samples", several=("method", "steps"))
@@ -74,6 +76,7 @@ def bench(
     json_: JsonFileOption = None,
     threads: ThreadsOption = None,
     device: DeviceOption = AUTO,
+    engine: EngineOption = AUTO,
 ) -> None:
     """Measure the speed of a model's methods: one text at a time, and many sentences together."""
     from latentmt.display import output
@@ -83,7 +86,7 @@ def bench(
     from latentmt.translator import Translator
 
     sizes, out = parse_batches(batches), json_ and json_file(json_)
-    translator = Translator.load(model, device, threads)
+    translator = Translator.load(model, device, threads, engine=engine)
     lists = given(methods=options.pop("method", None), steps=options.pop("steps", None))
     all_options = benchmark_options(translator, Sweep(options=options, **lists), rerank or ())
     source = read_source(translator, src, sentences)
@@ -112,7 +115,7 @@ def samples(
     from latentmt.translator import Translator
 
     texts, page, out = EvalSet.read(src, ref), html and html_file(html), json_ and json_file(json_)
-    translator = Translator.load(model, device, threads)
+    translator = Translator.load(model, device, threads, engine="torch")
     chosen = sample_options(translator, **options)
     found = take_samples(translator, texts.sources, texts.references, count, chosen)
     if page:

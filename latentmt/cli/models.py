@@ -1,4 +1,4 @@
-"""Commands about models on disk: `models`, `inspect` and `release`."""
+"""Commands about models on disk: `models`, `inspect` and `export`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,28 @@ def inspect(
     show(path, output())
 
 
-def release(
+def export(
     model: Annotated[Path, typer.Argument(help="A folder of bundles.")],
-    folder: Annotated[Path, typer.Argument(help="Where the released ones go.")],
+    folder: Annotated[Path, typer.Argument(help="Where the exported ones go.")],
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            help="Its training set gives the shortlist, its development set is what the engines are compared on. "
+            "Default: distilled or corpus in the model's folder."
+        ),
+    ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="What to release (latent, teacher, a field); may be given several times. Default: all."),
+        typer.Option(help="What to export (latent, teacher, a field); may be given several times. Default: all."),
     ] = None,
+    precision: Annotated[str, typer.Option(help="How matrices are stored: int8 or float16.")] = "int8",
 ) -> None:
-    """Store a model's bundles in half precision, as they ship."""
-    from latentmt.display import info
-    from latentmt.release import release as release_model
+    """Store a model as it ships, with graphs for the ONNX engine, after comparing it with what it was made from."""
+    from latentmt.display import info, output, table
+    from latentmt.export.model import export as export_model
 
-    for name, size in release_model(model, folder, kind).items():
+    exported = export_model(model, folder, corpus, kind, precision)
+    rows = [(each.options, f"{each.tokens:.2%}", f"{each.sentences:.1%}") for each in exported.agreements]
+    output().print(table("The same as before", ["", "tokens", "sentences"], rows))
+    for name, size in exported.sizes.items():
         info(f"{folder / name}: {size / 1e6:.1f} MB")

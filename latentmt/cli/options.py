@@ -17,6 +17,9 @@ AUTO = "auto"
 """The device that is chosen where none is named: a GPU if there is one."""
 
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …, or auto: a GPU if there is one.")]
+EngineOption = Annotated[
+    str, typer.Option(help="onnx, torch, or auto: ONNX for an exported model on a CPU, torch otherwise.")
+]
 ModelOption = Annotated[
     str | None,
     typer.Option("--model", help="An installed model, or a folder of bundles. Default: the installed one."),

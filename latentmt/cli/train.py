@@ -161,7 +161,7 @@ def health(
 
     distilled, folder = load_recipe(recipe).distill is not None, work_folder(recipe, work)
     out = json_ and json_file(json_)
-    translator = Translator.load(folder, device)
+    translator = Translator.load(folder, device, engine="torch")
     if not show_health(checks_of(translator, Corpus.load(folder / "corpus"), distilled), output(), out):
         raise typer.Exit(1)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from latentmt.cli.options import AUTO, DeviceOption, ModelOption, ThreadsOption, decoding_options
+from latentmt.cli.options import AUTO, DeviceOption, EngineOption, ModelOption, ThreadsOption, decoding_options
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Write JSON, an object a line: source, translation and the options used.")
@@ -31,6 +31,7 @@ def translate(
     *,
     options: dict[str, Any],
     device: DeviceOption = AUTO,
+    engine: EngineOption = AUTO,
     threads: ThreadsOption = None,
     json_: JsonOption = False,
 ) -> None:
@@ -39,7 +40,7 @@ def translate(
     from latentmt.translator import Translator
 
     batches = input_batches(texts, input_, bad_lines)
-    translator = Translator.load(model, device, threads)
+    translator = Translator.load(model, device, threads, engine=engine)
     chosen = translator.options(**options)
     for lines in batches:
         found = [translation.text for translation in translator.translations(lines, chosen)]
@@ -56,6 +57,7 @@ def trace(
     *,
     options: dict[str, Any],
     device: DeviceOption = AUTO,
+    engine: EngineOption = AUTO,
     threads: ThreadsOption = None,
     json_: JsonOption = False,
 ) -> None:
@@ -64,7 +66,7 @@ def trace(
     from latentmt.refinement import show_trace, trace_to_dict
     from latentmt.translator import Translator
 
-    translator = Translator.load(model, device, threads)
+    translator = Translator.load(model, device, threads, engine=engine)
     chosen = translator.options(**({"steps": 4} | options))
     for text in texts:
         traces = translator.traces(text, chosen)

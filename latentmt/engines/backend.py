@@ -61,7 +61,10 @@ class Backend(Protocol):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What results depend on beside the options: device, dtype, versions, batch_tokens, graphed."""
+        """What results and times depend on beside the options.
+
+        device, dtype, versions, threads, workers, batch_tokens and graphed.
+        """
         ...
 
     def best(

@@ -28,13 +28,13 @@ from torch import Tensor
 
 from latentmt.data.tokenizer import EOS, PAD
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.beam import BeamConfig, Beams, Hypothesis, advance, attended_positions, hypotheses, start
+from latentmt.infer.beam import Beams, Hypothesis, advance, attended_positions, hypotheses, start
 from latentmt.infer.search import Networks, search
 from latentmt.infer.transfer import SearchResult, pack
 from latentmt.models.teacher import Teacher
 from latentmt.nn.cuda_graph import CapturedGraph, capture, compiled
-from latentmt.nn.positions import LOGITS_CHUNK, MAX_POSITIONS
-from latentmt.options import DecodingOptions
+from latentmt.nn.positions import LOGITS_CHUNK
+from latentmt.options import MAX_POSITIONS, BeamConfig, DecodingOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")

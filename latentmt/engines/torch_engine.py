@@ -27,10 +27,9 @@ from latentmt.engines.cuda_graphs import MAX_SHAPES, WIDTH_MULTIPLE, Graphs
 from latentmt.errors import UserError
 from latentmt.fields.learned import FieldNetwork
 from latentmt.infer.annotate import annotate
-from latentmt.infer.beam import BeamConfig, beam_search
+from latentmt.infer.beam import beam_search
 from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import PieceTable
-from latentmt.infer.rerank import MARGINAL_SAMPLES
 from latentmt.infer.search import Networks, search
 from latentmt.infer.trace import field_around, targets_along, trace_sentence
 from latentmt.infer.transfer import SearchResult, to_host
@@ -38,8 +37,7 @@ from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
 from latentmt.networks import load_network
 from latentmt.nn.fused import enable_fused
-from latentmt.nn.positions import MAX_POSITIONS
-from latentmt.options import RERANKS, DecodingOptions
+from latentmt.options import HINTS, MARGINAL_SAMPLES, MAX_POSITIONS, RERANKS, BeamConfig, DecodingOptions
 from latentmt.results import Annotation, Candidate, Candidates, SentenceTrace, without_special
 
 T = TypeVar("T")
@@ -88,12 +86,8 @@ class TorchEngine:
 
     @property
     def hints(self) -> dict[str, str]:
-        others = {
-            "prior": "no refinement: the first guess",
-            "teacher": "the autoregressive teacher, word after word, instead",
-        }
-        fields = {name: field_type.hint for name, field_type in self.networks.types.items()}
-        return {method: (others | fields)[method] for method in self.methods}
+        hints = HINTS | {name: field_type.hint for name, field_type in self.networks.types.items()}
+        return {method: hints[method] for method in self.methods}
 
     @property
     def default_method(self) -> str:
@@ -118,6 +112,8 @@ class TorchEngine:
     @property
     def info(self) -> dict[str, Any]:
         return {
+            "threads": torch.get_num_threads(),
+            "workers": self.workers,
             "batch_tokens": self.batch_tokens,
             "graphed": self.graphed,
             "device": device_name(self.device),

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from latentmt.fields.base import Context, Field, FieldType, Style
+from latentmt.options import HINTS
 
 
 class Delta(FieldType):
@@ -14,7 +15,7 @@ class Delta(FieldType):
 
     name = "delta"
     style = Style("delta", "#0072B2", "X")
-    hint = "re-reads its own translation"
+    hint = HINTS["delta"]
 
     def bind(self, context: Context, network: nn.Module | None = None) -> Field:
         model, layout = context.model, context.layout

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float
@@ -81,12 +81,18 @@ class LearnedField(FieldType):
     """The `model` section of its stage in a recipe. A field with more settings inherits `FieldConfig`."""
     network: ClassVar[type[FieldNetwork]]
     """Called with this configuration and that of the latent model."""
+    exports: ClassVar[bool] = False
+    """Whether it has an ONNX graph, which `export` completes."""
 
     def bind(self, context: Context, network: nn.Module | None = None) -> Field:
         net = cast(FieldNetwork, network)
         with torch.no_grad():
             memory = net.stack.project_kv(context.source)
         return torch.no_grad()(lambda z: net(z, context.layout, memory))
+
+    def export(self, network: FieldNetwork, graph: Any, z: str, states: str) -> str:
+        """Add the direction to an ONNX graph, a `GraphBuilder`, and name it. `states` is the name of `hidden(…)`."""
+        raise NotImplementedError
 
     def task(self, network: FieldNetwork, latent: LatentModel, displacement: DisplacementConfig) -> Task:
         """How the network is trained."""

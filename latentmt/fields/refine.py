@@ -14,6 +14,7 @@ from torch import Tensor
 
 from latentmt.data.tokens import Layout
 from latentmt.fields.base import Field
+from latentmt.options import STOP_RATIO
 
 OnStep = Callable[[int, Float[Tensor, "r t D"]], None]
 """Called with the number of each step, from 1, and the latent after it."""
@@ -25,7 +26,7 @@ class Stop:
 
     layout: Layout
     """The sentences of each row."""
-    ratio: float = 1 / 16
+    ratio: float = STOP_RATIO
 
 
 @torch.no_grad()

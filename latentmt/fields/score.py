@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -33,3 +35,8 @@ class Score(LearnedField):
     style = Style("score", "#009E73", "o")
     hint = "a learned direction, no word decoded"
     network = ScoreNetwork
+    exports = True
+
+    def export(self, network: FieldNetwork, graph: Any, z: str, states: str) -> str:
+        direction: str = graph.linear(network.head, states)
+        return direction

@@ -12,20 +12,16 @@ that it shrinks. EOS is part of the length of a hypothesis, as everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from pydantic import Field
 from torch import Tensor
 
-from latentmt.config import Section
 from latentmt.data.tokenizer import BOS, EOS, PAD
 from latentmt.data.tokens import Tokens
-from latentmt.models.presets import Count
 from latentmt.models.teacher import Teacher
 from latentmt.nn.attention import Cache, Memory
-from latentmt.nn.positions import MAX_POSITIONS
+from latentmt.options import BeamConfig
 
 _CHECK_EVERY = 4
 """Steps between two checks for done sentences."""
@@ -33,26 +29,6 @@ _COMPACT_BELOW = 0.8
 """Done sentences are removed once less than this share is still searched."""
 _CACHE_GROWTH = 16
 """Attention reads the cache up to the next multiple of this, not up to the maximum length."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BeamConfig(Section):
-    """Beam search with the teacher."""
-
-    beam: Count = 4
-    """Live hypotheses per sentence; 1 is greedy decoding."""
-    length_penalty: Annotated[float, Field(ge=0)] = 1.0
-    """The score is the log-probability divided by the length to this power."""
-    max_ratio: Annotated[float, Field(ge=0)] = 2.0
-    """The maximum length is this many times the length of the source, …"""
-    max_extra: Count = 10
-    """… plus this many tokens, …"""
-    max_length: Annotated[int, Field(ge=1, le=MAX_POSITIONS)] = 256
-    """… but not more than this."""
-
-    def max_target_length(self, source: int) -> int:
-        """The maximum length of a hypothesis for a source of a given length."""
-        return min(int(self.max_ratio * source) + self.max_extra, self.max_length)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,10 @@
 """Removes special pieces and repetitions from decoded targets.
 
-It works on tensors without synchronising, so that the readable target can be rescored. Word boundaries follow from the
-pieces alone, for any language.
+It works on tensors without synchronising, so that the readable target can be rescored.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass, fields
 
 import torch
@@ -14,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from latentmt.data.pieces import PieceProperties
 from latentmt.data.tokenizer import EOS, PAD, SPECIAL, Tokenizer
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.options import RemoveRepeats
@@ -21,32 +20,18 @@ from latentmt.options import RemoveRepeats
 
 @dataclass(frozen=True)
 class PieceTable:
-    """Properties of each piece that are needed to find repetitions."""
+    """`PieceProperties` as tensors."""
 
     repeatable: Bool[Tensor, " v"]
-    """May follow itself: digits (1100), and bytes, several of which make a letter."""
     starts_word: Bool[Tensor, " v"]
-    """Begins a word, or is a punctuation mark or symbol, which is a word by itself."""
     ends_word: Bool[Tensor, " v"]
-    """Ends in such a mark, so that the next piece begins another word."""
     blank: Bool[Tensor, " v"]
-    """Has no text, or only spaces."""
 
     @staticmethod
     def from_tokenizer(tokenizer: Tokenizer) -> PieceTable:
         """The properties of all pieces of a tokenizer."""
-        pieces = tokenizer.pieces(range(tokenizer.size))
-        texts = ["" if piece.startswith("<0x") else piece.removeprefix("▁") for piece in pieces]
-        rows = [
-            (
-                text.isdigit() or piece.startswith("<0x"),
-                id_ in SPECIAL or piece.startswith("▁") or _is_mark(text[:1]),
-                id_ in SPECIAL or _is_mark(text[-1:]),
-                id_ in SPECIAL or not piece.strip("▁"),
-            )
-            for id_, (piece, text) in enumerate(zip(pieces, texts, strict=True))
-        ]
-        return PieceTable(*torch.tensor(rows).unbind(1))
+        properties = PieceProperties.from_tokenizer(tokenizer)
+        return PieceTable(*(torch.tensor(getattr(properties, field.name)) for field in fields(PieceTable)))
 
     def to(self, device: torch.device | str) -> PieceTable:
         return PieceTable(*(getattr(self, field.name).to(device) for field in fields(self)))
@@ -54,11 +39,6 @@ class PieceTable:
     def is_blank(self, tokens: Tokens) -> Bool[Tensor, " r"]:
         """Rows without text."""
         return (self.blank.take(tokens.ids) | ~tokens.layout.real).all(1)
-
-
-def _is_mark(text: str) -> bool:
-    """Whether a character is punctuation or a symbol. (Accents by themselves are neither letters nor marks.)"""
-    return text != "" and unicodedata.category(text)[0] in "PS"
 
 
 def readable(tokens: Tokens, remove: RemoveRepeats, table: PieceTable, source: Tokens | None = None) -> Tokens:

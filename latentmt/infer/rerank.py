@@ -15,9 +15,6 @@ from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
 from latentmt.nn.attention import EncoderOutput, Memory
 
-MARGINAL_SAMPLES = 16
-"""Importance samples per candidate."""
-
 
 def by_teacher(teacher: Teacher, source: Tokens, readable: Tokens) -> Float[Tensor, " r"]:
     """The teacher's log p(y|x) divided by the length, EOS included (row 13 of the paper's method)."""

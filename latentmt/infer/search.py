@@ -19,12 +19,12 @@ from latentmt.fields.learned import FieldNetwork
 from latentmt.fields.refine import OnStep, Stop, refine
 from latentmt.fields.registry import field_types, preferred_field
 from latentmt.infer.postprocess import PieceTable, readable
-from latentmt.infer.rerank import MARGINAL_SAMPLES, by_decoder, by_elbo, by_marginal, by_teacher
+from latentmt.infer.rerank import by_decoder, by_elbo, by_marginal, by_teacher
 from latentmt.models.latent import LatentModel
 from latentmt.models.priors import prior_and_samples
 from latentmt.models.teacher import Teacher
 from latentmt.nn.attention import EncoderOutput, Memory
-from latentmt.options import DecodingOptions
+from latentmt.options import MARGINAL_SAMPLES, DecodingOptions
 
 
 @dataclass(frozen=True)

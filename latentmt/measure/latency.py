@@ -15,13 +15,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
 from latentmt.data.text import all_text, read_lines
 from latentmt.display import info, table
-from latentmt.engines.torch_engine import torch_engine
+from latentmt.engines.torch_engine import TorchEngine, torch_engine
 from latentmt.errors import UserError
 from latentmt.files import sha256
 from latentmt.measure.evaluate import Sweep, sweep_options
@@ -116,9 +115,9 @@ class _System:
 
         On a CPU, eager, nothing of this happens, and a few inputs are enough.
         """
-        on_cpu = torch_engine(self.translator.backend).device.type == "cpu"
+        on_gpu = self.translator.backend.on_gpu
         for _ in range(1 if self.form == "eager" else 2):
-            for each in few if self.form == "eager" and on_cpu else inputs:
+            for each in inputs if self.form != "eager" or on_gpu else few:
                 work(each)
 
     def translate_text(self, text: str) -> object:
@@ -167,17 +166,17 @@ def measure_speed(
     compiled: bool = False,
 ) -> Benchmark:
     """Time all options eagerly; as CUDA graphs, too, where the translator records them; and compiled on request."""
-    engine = torch_engine(translator.backend)
-    if compiled and not engine.graphed:
+    conditions = translator.backend.info
+    if compiled and not conditions["graphed"]:
         raise UserError("--compiled: only what runs on a GPU is compiled")
     forms: list[Form] = ["eager"]
-    if engine.graphed:
+    if conditions["graphed"]:
         forms += ["graphed", "compiled"] if compiled else ["graphed"]
     systems = [
         _system(translator, options, form)
         for form in forms
         for options in all_options
-        if form != "compiled" or engine.networks.compiles(options)
+        if form != "compiled" or torch_engine(translator.backend).networks.compiles(options)
     ]
     texts, sentences = source.texts, [ids for text in source.texts for ids in text.sentences]
     info(f"one at a time: {len(texts)} texts, {len(systems)} systems")
@@ -191,11 +190,11 @@ def measure_speed(
         texts=len(texts),
         sentences=len(sentences),
         files=source.files,
-        threads=torch.get_num_threads(),
-        workers=engine.workers,
+        threads=conditions["threads"],
+        workers=conditions["workers"],
         **asdict(Machine.from_translator(translator)),
         models=translator.fingerprints,
-        batch_tokens=engine.batch_tokens,
+        batch_tokens=conditions["batch_tokens"],
         baseline=str(baseline),
         results=results,
         crossovers=list(crossovers(results)) if batches else [],
@@ -222,7 +221,9 @@ def show_speed(benchmark: Benchmark, console: Console, path: Path | None = None)
 
 
 def _system(translator: Translator, options: DecodingOptions, form: Form) -> _System:
-    engine = torch_engine(translator.backend).variant(graphs=form != "eager")
+    if not isinstance(translator.backend, TorchEngine):
+        return _System(options, form, translator)
+    engine = translator.backend.variant(graphs=form != "eager")
     if form == "compiled":
         engine.compile(options)
     return _System(options, form, translator.with_backend(engine))

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from latentmt.data.tokenizer import PAD
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.nn.attention import EncoderOutput, membership, segment_lengths
-from latentmt.nn.positions import MAX_POSITIONS, Embedding
+from latentmt.nn.positions import Embedding
 from latentmt.nn.transformer import Readout
 from latentmt.objectives import LengthLoss, TokenLoss, length_loss, smoothed_cross_entropy
+from latentmt.options import MAX_POSITIONS
 
 LENGTH_LIMIT = 50
 """Target length minus source length is predicted within ± this."""

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-MAX_POSITIONS = 512
-"""Positions from here on share the last vector."""
+from latentmt.data.positions import sinusoids
+
 LOGITS_CHUNK = 4096
 """Tokens whose logits are computed at a time."""
 
@@ -18,12 +18,10 @@ LOGITS_CHUNK = 4096
 class Positions(nn.Module):
     """Sinusoidal position encodings, by the position of a token in its segment."""
 
-    def __init__(self, width: int, count: int = MAX_POSITIONS) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        frequency = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
-        angle = torch.arange(count)[:, None] * frequency
         self.table: Tensor
-        self.register_buffer("table", torch.cat((angle.sin(), angle.cos()), dim=1), persistent=False)
+        self.register_buffer("table", torch.tensor(sinusoids(width)), persistent=False)
 
     def forward(self, position: Int[Tensor, "r t"]) -> Float[Tensor, "r t d"]:
         return F.embedding(position.clamp(max=len(self.table) - 1), self.table)

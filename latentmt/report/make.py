@@ -106,7 +106,7 @@ def make_report(
     _check_folder(out)
     timings = read_report(times).timings if times else None
     texts = subject.texts()
-    translator = Translator.load(subject.folder, device, threads)
+    translator = Translator.load(subject.folder, device, threads, engine="torch")
     report = measure_report(
         translator,
         texts,
@@ -115,7 +115,7 @@ def make_report(
         name=subject.name,
         training=training_curves(subject.folder),
         command=command,
-        landscape_model=LandscapeModel(Translator.load(plane, device), example) if plane else None,
+        landscape_model=LandscapeModel(Translator.load(plane, device, engine="torch"), example) if plane else None,
         timings=timings,
     )
     write_atomically(out / "report.json", json.dumps(to_dict(report), indent=1, ensure_ascii=False) + "\n")

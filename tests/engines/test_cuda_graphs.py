@@ -29,8 +29,7 @@ from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import cuda_graph, fused
-from latentmt.nn.positions import MAX_POSITIONS
-from latentmt.options import DecodingOptions
+from latentmt.options import MAX_POSITIONS, DecodingOptions
 from latentmt.results import Candidates
 from latentmt.translator import Translator
 

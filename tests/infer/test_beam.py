@@ -13,9 +13,10 @@ from latentmt.data.tokenizer import BOS, EOS, PAD
 from latentmt.data.tokens import Tokens
 from latentmt.errors import UserError
 from latentmt.infer import beam
-from latentmt.infer.beam import BeamConfig, Hypothesis, beam_search
+from latentmt.infer.beam import Hypothesis, beam_search
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.objectives import smoothed_cross_entropy
+from latentmt.options import BeamConfig
 
 VOCABULARY = 19
 SIZE = TeacherConfig(preset="tiny", d_model=16, d_filter=32, dropout=0.0)

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from latentmt.data import noise
 from latentmt.infer.noise import standard_noise
-from latentmt.nn.positions import MAX_POSITIONS
+from latentmt.options import MAX_POSITIONS
 
 
 def test_fewer_samples_and_positions_are_a_prefix_of_more() -> None:
@@ -41,6 +42,8 @@ def test_changing_the_noise_does_not_change_the_cached_one() -> None:
         standard_noise(3, 5, 2, seed=10)
     again = standard_noise(3, 5, 2, seed=10)
     assert not again.is_inference()
+    with pytest.raises(ValueError, match="read-only"):
+        noise.standard_noise(3, 5, 2, seed=9)[0, 0, 0] = 1
 
 
 def test_the_global_generator_is_not_used() -> None:

@@ -21,17 +21,23 @@ from latentmt.engines.torch_engine import TorchEngine
 from latentmt.fields.energy import EnergyNetwork
 from latentmt.fields.learned import FieldConfig
 from latentmt.fields.registry import field_network
-from latentmt.infer.beam import BeamConfig, beam_search
+from latentmt.infer.beam import beam_search
 from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import PieceTable, readable
-from latentmt.infer.rerank import MARGINAL_SAMPLES
 from latentmt.infer.search import Networks, search
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import EncoderOutput
-from latentmt.nn.positions import MAX_POSITIONS
-from latentmt.options import REMOVE_REPEATS, RERANKS, DecodingOptions, RemoveRepeats
+from latentmt.options import (
+    MARGINAL_SAMPLES,
+    MAX_POSITIONS,
+    REMOVE_REPEATS,
+    RERANKS,
+    BeamConfig,
+    DecodingOptions,
+    RemoveRepeats,
+)
 from latentmt.results import without_special
 
 VOCABULARY, DIM = 23, 3

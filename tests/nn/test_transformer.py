@@ -9,6 +9,7 @@ from latentmt.nn import positions as positions_module
 from latentmt.nn.attention import EncoderOutput, attention_bias
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
+from latentmt.options import MAX_POSITIONS
 
 SIZE = StackSize(width=8, filter=16, layers=3, heads=2)
 SEGMENT = torch.tensor([[1, 1, 2, 2, 0], [1, 1, 1, 0, 0]])
@@ -89,11 +90,11 @@ def test_autocast_stays_close_to_fp32() -> None:
 
 
 def test_positions_are_sines_and_cosines_clamped_at_the_end() -> None:
-    positions = Positions(6, count=10)
-    table = positions(torch.arange(12)[None])[0]
+    positions = Positions(6)
+    table = positions(torch.arange(MAX_POSITIONS + 2)[None])[0]
     assert table[3, 1].item() == pytest.approx(math.sin(3 * 10_000 ** (-2 / 6)), abs=1e-6)
     assert table[3, 4].item() == pytest.approx(math.cos(3 * 10_000 ** (-2 / 6)), abs=1e-6)
-    assert torch.equal(table[9], table[11])
+    assert torch.equal(table[MAX_POSITIONS - 1], table[MAX_POSITIONS + 1])
     assert not positions.state_dict()
 
 

@@ -1,0 +1,173 @@
+"""The ONNX engine: a model's graphs on CPU cores, without torch.
+
+Sentences are translated one by one, each on one core, and several at a time. int8 graphs quantise the activations of a
+whole call, so a sentence must not share a call with others: its translation would depend on them.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import onnxruntime
+
+import latentmt
+from latentmt.bundle import Bundle
+from latentmt.data.pieces import PieceProperties
+from latentmt.engines.backend import CheckCancelled, never_cancelled
+from latentmt.engines.load import GRAPHS_FILE
+from latentmt.engines.onnx.annotate import annotate
+from latentmt.engines.onnx.beam import beam_search
+from latentmt.engines.onnx.cpu import cores
+from latentmt.engines.onnx.graphs import Graphs
+from latentmt.engines.onnx.latent import OnnxLatent
+from latentmt.engines.onnx.postprocess import Postprocessor
+from latentmt.engines.onnx.search import search
+from latentmt.engines.onnx.shortlist import FILE as SHORTLIST_FILE
+from latentmt.engines.onnx.shortlist import Shortlist
+from latentmt.engines.onnx.teacher import OnnxTeacher
+from latentmt.engines.onnx.trace import field_around, trace_sentence
+from latentmt.options import HINTS, RERANKS, BeamConfig, DecodingOptions
+from latentmt.results import Annotation, Candidate, Candidates, SentenceTrace
+
+T = TypeVar("T")
+Sentences = Sequence[Sequence[int]]
+
+
+class OnnxEngine:
+    """The graphs of a model. `threads`: those of one sentence; None: one, and as many sentences at once as cores."""
+
+    def __init__(self, bundles: Mapping[str, Bundle], threads: int | None = None) -> None:
+        first = next(iter(bundles.values()))
+        graphs = {kind: Graphs(bundle, threads or 1) for kind, bundle in bundles.items() if has_graphs(bundle)}
+        self._fields = [kind for kind in graphs if kind not in ("latent", "teacher")]
+        self._hints = HINTS | {kind: graphs[kind].index.hint for kind in self._fields}
+        self.latent, self.teacher = _latent(bundles, graphs), _teacher(bundles, graphs)
+        self._postprocessor = Postprocessor(PieceProperties.from_tokenizer(first.tokenizer))
+        self._threads, self._workers = threads or 1, 1 if threads else self.cores
+
+    @property
+    def methods(self) -> list[str]:
+        latent = ["prior", "delta", *self._fields] if self.latent else []
+        return [*latent, *(["teacher"] if self.teacher else [])]
+
+    @property
+    def hints(self) -> dict[str, str]:
+        return {method: self._hints[method] for method in self.methods}
+
+    @property
+    def default_method(self) -> str:
+        """The first learned field; without one delta; without a latent model the teacher."""
+        return next(iter([*self._fields, *(["delta"] if self.latent else ["teacher"])]))
+
+    @property
+    def rerankers(self) -> list[str]:
+        return [name for name in RERANKS if name != "teacher" or self.teacher]
+
+    @property
+    def latent_dim(self) -> int | None:
+        return self.latent.latent_dim if self.latent else None
+
+    @property
+    def on_gpu(self) -> bool:
+        return False
+
+    @property
+    def cores(self) -> int:
+        return cores()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return {
+            "threads": self._threads,
+            "workers": self._workers,
+            "batch_tokens": 1,  # sentences are translated one by one
+            "graphed": False,
+            "device": f"cpu ({platform.processor() or platform.machine()})",
+            "dtype": "int8",
+            "versions": {"latentmt": latentmt.__version__, "onnxruntime": onnxruntime.__version__},
+        }
+
+    def best(
+        self, sentences: Sentences, options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> list[Candidate]:
+        found = self.candidates(sentences, options, check_cancelled)
+        return [candidates.all[candidates.best] for candidates in found]
+
+    def candidates(
+        self, sentences: Sentences, options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> list[Candidates]:
+        def work(sentence: Sequence[int]) -> Candidates:
+            ids = list(sentence)
+            if options.method == "teacher":
+                assert self.teacher is not None
+                return Candidates([beam_search(self.teacher, ids, BeamConfig(beam=options.beam))], 0)
+            assert self.latent is not None
+            source = self.latent.encode(ids)
+            return search(self.latent, self.teacher, self._postprocessor, source, options).candidates
+
+        return self._side_by_side(sentences, work, check_cancelled)
+
+    def annotate(
+        self,
+        sources: Sentences,
+        targets: Sentences,
+        check_cancelled: CheckCancelled = never_cancelled,
+        log_probs: bool = False,
+    ) -> list[Annotation]:
+        def work(pair: tuple[Sequence[int], Sequence[int]]) -> Annotation:
+            return annotate(self.latent, self.teacher, *pair, log_probs)
+
+        return self._side_by_side(list(zip(sources, targets, strict=True)), work, check_cancelled)
+
+    def trace(self, sentence: list[int], options: DecodingOptions) -> SentenceTrace:
+        assert self.latent is not None
+        return trace_sentence(self.latent, self.teacher, self._postprocessor, sentence, options)
+
+    def field_around(
+        self, trace: SentenceTrace, options: DecodingOptions, position: int, points: Sequence[Sequence[float]]
+    ) -> list[list[float]]:
+        assert self.latent is not None
+        return field_around(self.latent, trace, options, position, points)
+
+    def warmup(
+        self, options: DecodingOptions, max_length: int, batches: Sequence[int] = (1,), compiled: bool = True
+    ) -> None:
+        return None
+
+    def _side_by_side(self, items: Sequence[Any], work: Callable[[Any], T], check_cancelled: CheckCancelled) -> list[T]:
+        """Apply `work` to every item, as many at a time as there are workers."""
+
+        def run(item: Any) -> T:
+            check_cancelled()
+            return work(item)
+
+        if self._workers == 1 or len(items) < 2:
+            return [run(item) for item in items]
+        with ThreadPoolExecutor(self._workers) as pool:
+            return list(pool.map(run, items))
+
+
+def has_graphs(bundle: Bundle) -> bool:
+    """Whether a bundle was exported."""
+    return GRAPHS_FILE in bundle.about.files
+
+
+def _latent(bundles: Mapping[str, Bundle], graphs: Mapping[str, Graphs]) -> OnnxLatent | None:
+    if "latent" not in graphs:
+        return None
+    fields = {kind: graph for kind, graph in graphs.items() if kind not in ("latent", "teacher")}
+    config = bundles["latent"].header.latent or {}
+    return OnnxLatent(graphs["latent"], fields, config["latent_dim"])
+
+
+def _teacher(bundles: Mapping[str, Bundle], graphs: Mapping[str, Graphs]) -> OnnxTeacher | None:
+    if "teacher" not in graphs:
+        return None
+    bundle = bundles["teacher"]
+    config = bundle.header.teacher or {}
+    shortlist = Shortlist.from_bytes(bundle.read(SHORTLIST_FILE)) if SHORTLIST_FILE in bundle.about.files else None
+    sizes = (config["layers"], config["heads"], config["d_model"])
+    return OnnxTeacher(graphs["teacher"], shortlist, *sizes, bundle.tokenizer.size)

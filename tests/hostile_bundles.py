@@ -20,7 +20,7 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,11 @@ def seal(bundle: Path) -> None:
 
 def with_fingerprint(bundle: Path, about: dict[str, Any]) -> dict[str, Any]:
     """The same with the fingerprint of its files, which the score network of a latent model then has, too."""
-    identity = {name: facts["sha256"] for name, facts in about["files"].items() if name != "MODEL_CARD.md"}
+    identity = {
+        name: facts["sha256"]
+        for name, facts in about["files"].items()
+        if name in ("config.yaml", "tokenizer.model", INDEX) or name.endswith(".safetensors")
+    }
     fingerprint = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     if bundle.name == "latent":
         field = json.loads((bundle.parent / "score" / "format.json").read_text())
@@ -663,7 +667,11 @@ def _loaded(model: Path) -> dict[str, Any]:
     from latentmt.translator import Translator
 
     try:
-        Translator.load(model).translate("ein kleiner Satz")
+        translator = Translator.load(model)
+        translator.translate("ein kleiner Satz")
+        for method in ("delta", "teacher"):
+            translator.translate("ein kleiner Satz", method=method)
+        translator.translate("ein kleiner Satz", method="score", lengths=2, rerank="teacher")
     except UserError as error:
         one_line = re.fullmatch(r"[^\x00-\x1f\x7f]{5,400}", str(error))
         return {"ended": "refused" if one_line else "refused, not in one line", "message": str(error)[:500]}
@@ -676,14 +684,12 @@ def _address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def main(good: Path, folder: Path) -> None:
+def main(good: Path, folder: Path, attacks: Mapping[str, Attack]) -> None:
     import torch
 
-    from latentmt.translator import Translator
-
     torch.set_num_threads(1)
-    Translator.load(good).translate("ein kleiner Satz")  # all imports are done before the processes part
-    for number, (name, attack) in enumerate(ATTACKS.items()):
+    assert _loaded(good) == {"ended": "loaded"}  # all imports are done before the processes part
+    for number, (name, attack) in enumerate(attacks.items()):
         model = folder / str(number)
         shutil.copytree(good, model)
         attack(model)
@@ -691,4 +697,4 @@ def main(good: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), ATTACKS)

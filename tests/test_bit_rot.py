@@ -12,8 +12,12 @@ import pytest
 import torch
 from tiny import write_corpus, write_models
 
+from latentmt.bundle import open_model
 from latentmt.data.corpus import Corpus
+from latentmt.engines.onnx.engine import OnnxEngine
+from latentmt.engines.torch_engine import load_torch_engine
 from latentmt.errors import UserError
+from latentmt.export.model import export
 from latentmt.networks import load_bundle
 from latentmt.train.checkpoint import CHECKPOINT, Progress, load_checkpoint, read_progress, save_checkpoint
 
@@ -26,6 +30,8 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus, bundles and a checkpoint."""
     folder = tmp_path_factory.mktemp("good")
     write_models(folder, write_corpus(folder, held_out=5))
+    export(folder, folder.parent / "exported", precision="float16", kinds=["latent", "score", "teacher"])
+    (folder.parent / "exported").rename(folder / "exported")
     save_checkpoint(folder / "training" / CHECKPOINT, Progress(run="run", total=9, step=3), TENSORS)
     return folder
 
@@ -38,6 +44,12 @@ def load_corpus(folder: Path) -> None:
         corpus.text(name)
 
 
+def load_exported(folder: Path) -> None:
+    """By both engines, as far as an engine reads files."""
+    OnnxEngine(open_model(folder))
+    load_torch_engine(open_model(folder), "cpu", None, None, None)
+
+
 def load_state(folder: Path) -> None:
     tensors = {name: torch.zeros_like(tensor) for name, tensor in TENSORS.items()}
     assert load_checkpoint(folder / CHECKPOINT, "run", tensors)
@@ -45,7 +57,8 @@ def load_state(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("artefact", "load"), [("corpus", load_corpus), ("training", load_state), ("latent", load_bundle)]
+    ("artefact", "load"),
+    [("corpus", load_corpus), ("training", load_state), ("latent", load_bundle), ("exported", load_exported)],
 )
 def test_a_flipped_bit_is_noticed_and_its_file_named(
     good: Path, tmp_path: Path, artefact: str, load: Callable[[Path], object]

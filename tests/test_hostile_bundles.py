@@ -1,6 +1,7 @@
 """A hostile or damaged model is refused in one line, at once, without much memory, and the file is named."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,7 +51,7 @@ def test_an_attack_is_refused_in_one_line(outcomes: Outcomes, attack: str) -> No
 
 def test_the_file_is_named(outcomes: Outcomes) -> None:
     for attack, found in outcomes.items():
-        assert "/attacks0/" in found["message"], attack  # the folder of the attacks: a path is named
+        assert re.search(r"/attacks\d/", found["message"]), attack  # the folder of the attacks: a path is named
 
 
 def test_the_model_that_the_attacks_change_is_good(model: Path) -> None:

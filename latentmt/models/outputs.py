@@ -21,10 +21,8 @@ from latentmt.nn.attention import EncoderOutput, membership, segment_lengths
 from latentmt.nn.positions import Embedding
 from latentmt.nn.transformer import Readout
 from latentmt.objectives import LengthLoss, TokenLoss, length_loss, smoothed_cross_entropy
-from latentmt.options import MAX_POSITIONS
+from latentmt.options import LENGTH_LIMIT, MAX_POSITIONS
 
-LENGTH_LIMIT = 50
-"""Target length minus source length is predicted within ± this."""
 MIN_LENGTH = 2
 """The shortest target: a piece and EOS."""
 

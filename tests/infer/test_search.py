@@ -26,10 +26,10 @@ from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import PieceTable, readable
 from latentmt.infer.search import Networks, search
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import EncoderOutput
 from latentmt.options import (
+    LENGTH_LIMIT,
     MARGINAL_SAMPLES,
     MAX_POSITIONS,
     REMOVE_REPEATS,

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from latentmt.data.tokens import Layout, Pairs
 from latentmt.models.latent import LatentModel, current_weight_name
-from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.nn.attention import EncoderOutput
 from latentmt.objectives import free_bits_kl, length_loss, smoothed_cross_entropy
+from latentmt.options import LENGTH_LIMIT
 
 
 @pytest.fixture

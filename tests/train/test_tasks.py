@@ -24,9 +24,9 @@ from latentmt.fields.learned import DisplacementConfig, DisplacementTask, FieldC
 from latentmt.fields.registry import field_network, learned_field
 from latentmt.fields.score import ScoreNetwork
 from latentmt.models.latent import LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import EncoderOutput
+from latentmt.options import LENGTH_LIMIT
 from latentmt.task import Task
 from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 

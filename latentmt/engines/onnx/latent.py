@@ -15,7 +15,7 @@ from onnxruntime import OrtValue
 from latentmt.data.tokenizer import PAD
 from latentmt.engines.onnx.graphs import Graphs
 from latentmt.errors import UserError
-from latentmt.options import MAX_POSITIONS
+from latentmt.options import LENGTH_LIMIT, MAX_POSITIONS
 
 FORBIDDEN = np.float32(-1e4)
 """Added to the score of a masked pair (see `nn/attention.py`)."""
@@ -87,32 +87,39 @@ class Source:
 class OnnxLatent:
     """A latent model and its learned fields."""
 
-    def __init__(self, graphs: Graphs, fields: Mapping[str, Graphs], latent_dim: int) -> None:
+    def __init__(self, graphs: Graphs, fields: Mapping[str, Graphs], latent_dim: int, vocab_size: int) -> None:
+        graphs.require("encode", "prior", "decode", "posterior_memory", "posterior", "attention")
+        for field in fields.values():
+            field.require("memory", "field")
         self._graphs, self._fields = graphs, fields
-        self.latent_dim = latent_dim
+        self.latent_dim, self._vocab_size = latent_dim, vocab_size
 
     def encode(self, ids: list[int]) -> Source:
-        states, lengths, prior, decoder = self._graphs.run("encode", {"ids": np.array([ids], dtype=np.int64)})
+        by_token = (1, len(ids), None)
+        inputs = {"ids": np.array([ids], dtype=np.int64)}
+        shapes = by_token, (2 * LENGTH_LIMIT + 1,), by_token, by_token
+        states, lengths, prior, decoder = self._graphs.run("encode", inputs, *shapes)
         return Source(ids, states, lengths.numpy(), prior, decoder)
 
     def predict_lengths(self, source: Source, count: int, bias: float) -> Int[np.ndarray, " {count}"]:
         """The likeliest lengths: see `TokenOutput.predict_lengths`."""
-        size, limit = len(source.ids), len(source.lengths) // 2
-        lengths = size + np.arange(-limit, limit + 1) + round(bias * size)
+        size = len(source.ids)
+        lengths = size + np.arange(-LENGTH_LIMIT, LENGTH_LIMIT + 1) + round(bias * size)
         possible = (lengths >= MIN_LENGTH) & (lengths <= MAX_POSITIONS)
         best = np.argsort(-np.where(possible, source.lengths, -np.inf), kind="stable")[:count]
         return np.clip(lengths[best], MIN_LENGTH, MAX_POSITIONS)
 
     def prior(self, layout: Layout, source: Source) -> Gaussian:
-        return Gaussian(*self._graphs.arrays("prior", {"bias": layout.bias, "memory": source.prior}))
+        inputs = {"bias": layout.bias, "memory": source.prior}
+        return Gaussian(*self._graphs.arrays("prior", inputs, *2 * [self._latents(layout)]))
 
     def posterior(self, ids: Ids, layout: Layout, memory: OrtValue) -> Gaussian:
         """q(z|y,x). Memory: `posterior_memory(source)`."""
         inputs = {"ids": ids, "bias": layout.bias, "memory": memory}
-        return Gaussian(*self._graphs.arrays("posterior", inputs))
+        return Gaussian(*self._graphs.arrays("posterior", inputs, *2 * [self._latents(layout)]))
 
     def posterior_memory(self, source: Source) -> OrtValue:
-        return self._graphs.run("posterior_memory", {"states": source.states})[0]
+        return self._graphs.run("posterior_memory", {"states": source.states}, (1, len(source.ids), None))[0]
 
     def read(self, z: Latents, layout: Layout, source: Source) -> Ids:
         """argmax p(y|z,x)."""
@@ -120,7 +127,8 @@ class OnnxLatent:
 
     def logits(self, z: Latents, layout: Layout, source: Source) -> Float[np.ndarray, "n t v"]:
         """The logits of all pieces."""
-        return self._graphs.arrays("decode", {"z": z, "memory": source.decoder, "bias": layout.bias})[0]
+        inputs = {"z": z, "memory": source.decoder, "bias": layout.bias}
+        return self._graphs.arrays("decode", inputs, (*layout.real.shape, self._vocab_size))[0]
 
     def log_prob(self, z: Latents, ids: Ids, layout: Layout, source: Source) -> Float[np.ndarray, "n t"]:
         """log p(y|z,x) of each token; 0 at padding."""
@@ -131,7 +139,8 @@ class OnnxLatent:
 
     def attention(self, z: Latents, source: Source) -> Float[np.ndarray, "t s"]:
         """The decoder's cross-attention of one candidate, averaged over layers and heads."""
-        return self._graphs.arrays("attention", {"z": z, "memory": source.decoder})[0]
+        inputs = {"z": z, "memory": source.decoder}
+        return self._graphs.arrays("attention", inputs, (z.shape[1], len(source.ids)))[0]
 
     def field(self, method: str, source: Source, layout: Layout) -> Direction:
         """The field of a method. Keys and values are projected once for all steps."""
@@ -146,10 +155,15 @@ class OnnxLatent:
         if method not in self._fields:
             raise UserError(f"method {method}: there is no graph of it")
         graphs = self._fields[method]
-        projected = graphs.run("memory", {"states": source.states})[0]
+        projected = graphs.run("memory", {"states": source.states}, (1, len(source.ids), None))[0]
 
         def learned(z: Latents) -> Latents:
-            (direction,) = graphs.arrays("field", {"z": z, "memory": projected, "bias": layout.bias})
+            inputs = {"z": z, "memory": projected, "bias": layout.bias}
+            (direction,) = graphs.arrays("field", inputs, self._latents(layout))
             return np.where(layout.real[..., None], direction, np.float32(0))
 
         return learned
+
+    def _latents(self, layout: Layout) -> tuple[int, ...]:
+        """The shape of latents."""
+        return (*layout.real.shape, self.latent_dim)

@@ -78,11 +78,12 @@ def export(
     """
     if precision not in get_args(Precision):
         raise UserError(f"precision {precision}: expected one of {', '.join(get_args(Precision))}")
-    chosen, text = _chosen(model, kinds), _corpus(model, corpus)
+    chosen = _chosen(model, kinds)
     options = _options(model) if chosen == kinds_in(model) else None
     for place in (folder.parent, folder):
         remove_stale(place)
     _check_target(model, folder, chosen, options)
+    text = _corpus(model, corpus)
     bundles = {kind: bundle for kind, bundle in open_model(model).items() if kind in chosen}
     first = next(iter(bundles.values()))
     if first.tokenizer.fingerprint != text.manifest.tokenizer:

@@ -11,6 +11,9 @@ if [ "${LOCKED:-$supported}" != 1 ]; then
   echo "Installing by constraints.txt, without hashes." >&2
   exec $install --constraint constraints.txt --editable ".$extras"
 fi
+if [ "$lock" = test ]; then  # pip would prefer PyPI's build, whose hash it knows, and 3 GB of CUDA with it
+  $install --require-hashes --no-deps --requirement locks/cpu.txt 2>/dev/null || echo "No CPU build of torch is found." >&2
+fi
 $install --require-hashes --no-deps --requirement "locks/$lock.txt"
 # A build of torch for GPUs needs CUDA, which a CPU build does without.
 if $python -c 'from importlib.metadata import version; exit("+cpu" in version("torch"))' 2>/dev/null; then

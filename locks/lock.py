@@ -3,12 +3,13 @@
     demo.txt    what translates: `make demo`
     test.txt    what trains, measures, serves and checks, too: `make test`
     docs.txt    `make docs`
+    cpu.txt     CPU builds of torch, which are preferred where pip finds them
     cuda.txt    what torch needs beside that if it is not a CPU build; on Linux
     tools.txt   uv, which resolves, and what writes the SBOM
 
 Versions are those of constraints.txt. A lock is for Python 3.11 to 3.13 and every platform that the packages support:
-it has the hashes of all files of a version on PyPI. A CPU build of torch is not there. The hash of the one that pip
-finds here is added, and those that were added elsewhere are kept.
+it has the hashes of all files of a version on PyPI. A CPU build of torch is not there, so it has a lock of its own: the
+hash of the one that pip finds here, and those that were found elsewhere.
 """
 
 from __future__ import annotations
@@ -45,27 +46,21 @@ def write(name: str, entries: dict[str, str]) -> None:
     (LOCKS / f"{name}.txt").write_text(HEADER + "".join(f"{entries[package]}\n" for package in sorted(entries)))
 
 
-def with_cpu_builds(entry: str) -> str:
-    """The entry of torch with the hashes of CPU builds: that of pip's choice here, and those in the locks so far."""
-    requirement = entry.split()[0]
-    hashes = {
-        one for old in re.split(r"\n(?=\S)", so_far()) if old.startswith(f"{requirement} ") for one in HASH.findall(old)
-    }
+def cpu_builds(entry: str) -> str:
+    """An entry of torch's CPU builds: that of pip's choice here, and those in the lock so far."""
+    requirement, lock = entry.split()[0], LOCKS / "cpu.txt"
+    so_far = lock.read_text() if lock.exists() else ""
+    hashes = set(HASH.findall(so_far)) if f"{requirement}+cpu " in so_far else set()
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, requirement]
         subprocess.run(command, check=True)
         hashes |= {hashlib.sha256(file.read_bytes()).hexdigest() for file in Path(folder).glob("*+cpu*.whl")}
-    return entry + "".join(f" \\\n    --hash=sha256:{one}" for one in sorted(hashes) if one not in entry)
+    return f"{requirement}+cpu" + "".join(f" \\\n    --hash=sha256:{one}" for one in sorted(hashes))
 
 
 def own(requirement: str) -> bool:
     """Whether it is another extra of this project, which is locked with the others."""
     return requirement.startswith(f"{PROJECT['project']['name']}[")
-
-
-def so_far() -> str:
-    """The locks as they are."""
-    return "".join(path.read_text() for path in LOCKS.glob("*.txt"))
 
 
 def main() -> None:
@@ -79,16 +74,14 @@ def main() -> None:
     }
     locked = {name: compiled(requirements) for name, requirements in groups.items()}
     cuda: dict[str, str] = {}
-    torch = ""
     for name, requirements in groups.items():
         entries = locked[name]
         direct = {re.split(r"[^\w-]", one)[0] for one in requirements}
         optional = {package for package in entries if CUDA.match(package) and package not in direct}
         cuda |= {package: entries[package] for package in entries if CUDA.match(package)}
-        if "torch" in entries:
-            entries["torch"] = torch = torch or with_cpu_builds(entries["torch"])
         write(name, {package: entry for package, entry in entries.items() if package not in optional})
     write("cuda", cuda)
+    write("cpu", {"torch": cpu_builds(locked["test"]["torch"])})
     write("tools", compiled(["cyclonedx-bom", "uv"]))
 
 

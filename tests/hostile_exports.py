@@ -105,17 +105,25 @@ def stored_in(*entries: tuple[str, str], external: bool = False) -> Attack:
     return initializer(change, external)
 
 
-def body(*nodes: Any) -> Any:
+def body() -> Any:
     """The body of a loop that never ends."""
     bool_, int_ = TensorProto.BOOL, TensorProto.INT64
-    inputs = [helper.make_tensor_value_info("i", int_, []), helper.make_tensor_value_info("go", bool_, [])]
-    outputs = [helper.make_tensor_value_info("on", bool_, [])]
-    return helper.make_graph([helper.make_node("Identity", ["go"], ["on"]), *nodes], "body", inputs, outputs)
+    inputs = [helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", int_), ("go", bool_), ("n", int_))]
+    outputs = [helper.make_tensor_value_info(name, kind, []) for name, kind in (("on", bool_), ("m", int_))]
+    nodes = [helper.make_node("Identity", [a], [b]) for a, b in (("go", "on"), ("n", "m"))]
+    return helper.make_graph(nodes, "body", inputs, outputs)
 
 
 def endless_loop(model: Any) -> None:
-    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "go"))
-    model.graph.node.insert(0, helper.make_node("Loop", ["", "go"], [], body=body()))
+    """The first output is that of the graph plus the count of a loop."""
+    output = model.graph.output[0].name
+    for node in model.graph.node:
+        node.output[:] = ["given" if one == output else one for one in node.output]
+    for name, value in (("true", np.array(True)), ("zero", np.array(0, dtype=np.int64))):
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    model.graph.node.append(helper.make_node("Loop", ["", "true", "zero"], ["count"], body=body()))
+    model.graph.node.append(helper.make_node("Cast", ["count"], ["number"], to=TensorProto.FLOAT))
+    model.graph.node.append(helper.make_node("Add", ["given", "number"], [output]))
 
 
 def index(change: Callable[[dict[str, Any]], Any]) -> Attack:

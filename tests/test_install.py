@@ -62,10 +62,12 @@ def entries(lock: str) -> dict[str, Version]:
     return {name: Version(pinned) for name, pinned in (entry.split()[0].split("==") for entry in found)}
 
 
-def test_what_torch_needs_for_gpus_is_locked_apart_from_the_rest() -> None:
-    cuda, demo = entries("cuda"), entries("demo")
-    assert not cuda.keys() & demo.keys()
-    assert "torch" not in demo or "nvidia-cublas" in cuda
+def test_builds_of_torch_and_what_they_need_are_locked_apart_from_the_rest() -> None:
+    cuda, cpu, test = entries("cuda"), entries("cpu"), entries("test")
+    assert "nvidia-cublas" in cuda
+    assert not {"torch", "nvidia-cublas"} & entries("demo").keys()
+    assert "nvidia-cublas" not in test
+    assert cpu == {"torch": Version(f"{test['torch']}+cpu")}
 
 
 def test_the_pins_resolve_on_the_public_registry(tmp_path: Path) -> None:

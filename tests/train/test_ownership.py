@@ -235,6 +235,7 @@ def test_a_distillation_killed_at_random_moments_gives_the_same_corpus(work: Pat
         present = {path.name: path.read_bytes() for path in parts.glob("*.npz")} if parts.exists() else shards
         assert all(present[name] == content for name, content in shards.items())
         shards = present
+    assert killed == kills  # before the end
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     distilled = Corpus.load(work / "distilled")

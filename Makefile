@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL := locks/install.sh $(BIN)/python
 RUN := runs/numbers
 TEXT := $(RUN)/text
 NUMBERS := 'Mein Nachbar hat dreihundertzweiundachtzig graue Stühle gekauft.' \
@@ -15,7 +15,7 @@ SENTENCES := 'Ich habe gestern ein neues Fahrrad gekauft.' \
 	'Ohne die Hilfe meiner Freunde hätte ich das nie geschafft.' \
 	'Er hat mir nicht gesagt, warum er so spät nach Hause gekommen ist.'
 
-.PHONY: demo train-demo test test-long mutants lint docs clean
+.PHONY: demo train-demo test test-long mutants lint docs lock sbom clean
 
 demo: .venv/installed
 	@echo; echo "German sentences before refinement (L=0) and after each step along the learned score, and how sure the model is:"
@@ -55,20 +55,34 @@ lint: .venv/installed-dev
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# What translates, and nothing more.
-.venv/installed: pyproject.toml constraints.txt
+# The lock files, after pyproject.toml or constraints.txt were changed.
+lock: .tools/installed
+	.tools/bin/python locks/lock.py
+
+# What the environment of `make test` consists of, as CycloneDX JSON.
+sbom: .venv/installed-dev .tools/installed
+	.tools/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+		--output-format JSON --output-file sbom.json $(BIN)/python
+
+# What translates, and nothing more. Packages are installed by their hashes.
+.venv/installed: pyproject.toml constraints.txt locks/demo.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --editable .
+	$(INSTALL) demo ''
 	touch $@
 
 # What trains, measures, serves and checks, too.
-.venv/installed-dev: .venv/installed
-	$(INSTALL) --editable '.[torch,train,serve,plots,dev]'
+.venv/installed-dev: .venv/installed locks/test.txt
+	$(INSTALL) test '[torch,train,serve,plots,dev]'
 	touch $@
 
-.venv/installed-docs: .venv/installed
-	$(INSTALL) --editable '.[docs]'
+.venv/installed-docs: .venv/installed locks/docs.txt
+	$(INSTALL) docs '[docs]'
+	touch $@
+
+.tools/installed: locks/tools.txt
+	$(PYTHON) -m venv .tools
+	.tools/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes --no-deps -r locks/tools.txt
 	touch $@
 
 clean:
-	rm -rf .venv runs build site *.egg-info
+	rm -rf .venv .tools runs build site sbom.json *.egg-info

@@ -8,8 +8,9 @@ a translator in CTranslate2 (int8), greedy and with beam 4. `--student FOLDER` a
 bundles.
 
 Every system has a process of its own, all of them on the same core. They take turns: each translates a sentence three
-times, and the smallest CPU time counts, so that other work on the machine counts little. In bulk, each system has a
-fresh process and translates all timed sentences on one core and on two. The rest is translated for BLEU and chrF only.
+times, and the smallest CPU time counts, so that other work on the machine counts little. BLEU and chrF are of whole
+sets. `--bulk N` also gives each system a fresh process and the first N sentences of each set at once, on one core and
+on two. That is wall time, so the machine has to be idle.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class System:
     engine: Engine
     model: str
     options: dict[str, Any]
+    scored: bool = True
+    """Whether whole sets are translated, for BLEU and chrF, and the bulk is timed."""
 
     def translator(self, cores: int) -> Translator:
         """The system in this process, on so many cores."""
@@ -218,12 +221,13 @@ def take_turns(systems: Sequence[System], sets: Sequence[TestSet], timed: int, c
             for pipe, spent in zip(pipes, times, strict=True):
                 pipe.send(([source], ROUNDS))
                 spent[each.name].append(pipe.recv()[1])
-        for pipe, row, spent in zip(pipes, rows, times, strict=True):
-            pipe.send((each.sources, 1))
-            texts, _ = pipe.recv()
-            quality = measure(texts, [[] for _ in texts], [each.references])
-            row.bleu[each.name], row.chrf[each.name] = quality.bleu.value, quality.chrf.value
+        for system, pipe, row, spent in zip(systems, pipes, rows, times, strict=True):
             row.milliseconds[each.name] = statistics.fmean(spent[each.name])
+            if system.scored:
+                pipe.send((each.sources, 1))
+                texts, _ = pipe.recv()
+                quality = measure(texts, [[] for _ in texts], [each.references])
+                row.bleu[each.name], row.chrf[each.name] = quality.bleu.value, quality.chrf.value
             print(f"{each.name:<14} {row.name:<44} {show(row, each.name)}", flush=True)
     for row, spent in zip(rows, times, strict=True):
         row.median = statistics.median(value for values in spent.values() for value in values)
@@ -235,13 +239,16 @@ def take_turns(systems: Sequence[System], sets: Sequence[TestSet], timed: int, c
 
 def show(row: Row, name: str) -> str:
     """The numbers of a system on a set."""
-    return f"BLEU {row.bleu[name]:5.1f}  chrF {row.chrf[name]:5.1f}  {row.milliseconds[name]:6.2f} ms"
+    quality = f"BLEU {row.bleu[name]:5.2f}  chrF {row.chrf[name]:5.2f}" if name in row.bleu else ""
+    return f"{quality:<24} {row.milliseconds[name]:6.2f} ms"
 
 
 def time_bulk(systems: Sequence[System], rows: Sequence[Row], texts: list[str]) -> None:
     """Translate all texts at once by each system, on one core and on two."""
     context = multiprocessing.get_context("spawn")
     for system, row in zip(systems, rows, strict=True):
+        if not system.scored:
+            continue
         for cores in (1, 2):
             here, there = context.Pipe()
             process = context.Process(target=bulk, args=(system, texts, cores, there), daemon=True)
@@ -265,7 +272,11 @@ def draw(rows: Sequence[Row], folder: Path) -> None:
         drawn = Figure(figsize=(WIDTH, 3.0), layout="constrained")
         for axes, name in zip(drawn.subplots(1, len(names), squeeze=False)[0], names, strict=True):
             for engine, (color, marker) in styles.items():
-                points = [(row.milliseconds[name], row.chrf[name], row.name) for row in rows if row.engine == engine]
+                points = [
+                    (row.milliseconds[name], row.chrf[name], row.name)
+                    for row in rows
+                    if row.engine == engine and name in row.chrf
+                ]
                 times, scores, _ = zip(*sorted(points), strict=True)
                 axes.plot(times, scores, color=color, marker=marker, label=labels[engine], linewidth=0.8)
                 for x, y, label in points:
@@ -284,13 +295,15 @@ def systems_of(model: str, students: Sequence[str]) -> list[System]:
     """What is compared: the ways of a model on both engines, and its teacher, and others, in CTranslate2."""
     ways: dict[str, dict[str, Any]] = {
         "L=0": {"method": "prior", "steps": 0},
+        "delta-1": {"method": "delta", "steps": 1},
         "score-1": {"method": "score", "steps": 1},
         "default": {},
+        "search": {"method": "score", "steps": 1, "lengths": 5, "samples": 5, "rerank": "teacher"},
         "reranker, greedy": {"method": "teacher", "beam": 1},
         "reranker, beam 4": {"method": "teacher", "beam": 4},
     }
     found = [System(f"latentmt int8: {name}", "onnx", model, way) for name, way in ways.items()]
-    found += [System(f"latentmt torch: {name}", "torch", model, way) for name, way in list(ways.items())[:3]]
+    found += [System(f"latentmt torch: {name}", "torch", model, way, name == "default") for name, way in ways.items()]
     for student in (model, *students):
         name = "reranker" if student == model else Path(student).name
         for beam, how in ((1, "greedy"), (4, "beam 4")):
@@ -308,6 +321,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", nargs=3, metavar=("NAME", "SRC", "REF"), required=True)
     parser.add_argument("--sentences", type=int, help="how many of each set are translated")
     parser.add_argument("--timed", type=int, default=200, help="how many of each set are timed")
+    parser.add_argument("--bulk", type=int, default=0, help="how many of each set are translated at once")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--figure", type=Path, help="the folder of the figure")
@@ -318,13 +332,15 @@ def main() -> None:
     ]
     systems = systems_of(arguments.model, arguments.student)
     rows = take_turns(systems, sets, arguments.timed, arguments.core)
-    time_bulk(systems, rows, [text for each in sets for text in each.sources[: arguments.timed]])
+    if arguments.bulk:
+        time_bulk(systems, rows, [text for each in sets for text in each.sources[: arguments.bulk]])
     tokenizer = Translator.load(arguments.model, "cpu", engine="onnx").tokenizer
     facts = {
         "cpu": platform.processor() or platform.machine(),
         "versions": {"ctranslate2": ctranslate2.__version__, "torch": str(torch.__version__)},
         "sentences": {each.name: len(each.sources) for each in sets},
         "timed": arguments.timed,
+        "bulk": arguments.bulk,
         "tokens": {
             each.name: statistics.fmean(map(len, tokenizer.encode(each.sources[: arguments.timed]))) for each in sets
         },

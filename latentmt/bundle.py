@@ -15,7 +15,9 @@ A file is checked when it is read. Its content is not read from anywhere but `Bu
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,10 +30,11 @@ from safetensors import SafetensorError
 
 import latentmt
 from latentmt.config import Section, from_yaml, load_versioned
+from latentmt.data.corpus import MAX_ROW_WIDTH
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
-from latentmt.files import read_plain
+from latentmt.files import read_plain, remove_files
 from latentmt.verified import FileFacts, VerifiedFiles
 
 FORMAT = 1
@@ -40,18 +43,37 @@ FORMAT = 1
 INDEX = "model.safetensors.index.json"
 WEIGHTS = ".safetensors"
 """How the names of files with weights end."""
+_IDENTITY = ("config.yaml", "tokenizer.model", INDEX)
+"""What decides the fingerprint, beside the weights. Graphs follow from these, and a card decides nothing."""
+
+MAX_FILE_BYTES = 1 << 28
+"""The most bytes of a file. Those that are written have at most 15 MB."""
+MEMORY_VARIABLE, DEFAULT_MEMORY_GB = "LATENTMT_MAX_MODEL_GB", 8.0
+"""The environment variable with the most gigabytes that a network's files, and its weights, may take."""
+LanguageCode = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,35}$")]
+_Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 T = TypeVar("T")
+
+
+def check_memory(amount: int, what: str) -> None:
+    """Refuse what would take more memory than is allowed, before it is taken."""
+    try:
+        allowed = float(os.environ.get(MEMORY_VARIABLE, DEFAULT_MEMORY_GB))
+    except ValueError:
+        raise UserError(f"{MEMORY_VARIABLE}: expected a number of gigabytes") from None
+    if not amount <= allowed * 1e9:
+        raise UserError(f"{what}: needs {amount / 1e9:,.1f} GB of {allowed:g} GB; {MEMORY_VARIABLE} allows more")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(Section):
     """What text a network is for."""
 
-    languages: tuple[str, str]
+    languages: tuple[LanguageCode, LanguageCode]
     rules: tuple[TextRules, TextRules]
     """How source and target text are normalised."""
-    longest: Annotated[int, Field(ge=1)] = 64
+    longest: Annotated[int, Field(ge=1, le=MAX_ROW_WIDTH)] = 64
     """Tokens of the longest sentence it was trained on, EOS included."""
 
 
@@ -69,20 +91,28 @@ class BundleFormat(Section):
     """format.json: what the files of a bundle must be."""
 
     format: int = FORMAT
-    kind: str
+    kind: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
     """`teacher`, `latent` or a field's name."""
-    package: str = latentmt.__version__
-    fingerprint: str
+    package: Annotated[str, Field(pattern="^[ -~]{1,99}$")] = latentmt.__version__
+    fingerprint: _Hash
     """A hash of configuration, tokenizer and weights: the identity of the model."""
-    latent: str | None = None
+    latent: _Hash | None = None
     """The fingerprint of the latent model that a field belongs to."""
-    parameters: dict[str, int]
+    parameters: dict[str, Annotated[int, Field(ge=0)]]
     """How many each part has."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Where it came from and how it did: steps, tokens, development scores."""
     settings: dict[str, Any] = field(default_factory=dict)
     """All that decided it, by the recipe's names."""
     files: dict[str, FileFacts]
+    checksum: str = field(default="", compare=False)
+    """Of this file. Version 0.1 wrote none."""
+
+
+def fingerprint(files: Mapping[str, FileFacts]) -> str:
+    """The identity of a model with these files."""
+    identity = {name: facts.sha256 for name, facts in files.items() if name in _IDENTITY or name.endswith(WEIGHTS)}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -106,7 +136,12 @@ class Bundle:
 
     @property
     def files(self) -> VerifiedFiles:
-        return VerifiedFiles(self.folder, self.about.files, "format.json")
+        return VerifiedFiles(self.folder, self.about.files, self.folder / "format.json")
+
+    @property
+    def weight_bytes(self) -> int:
+        """The size of the files with weights."""
+        return sum(facts.bytes for name, facts in self.about.files.items() if name.endswith(WEIGHTS))
 
     @cached_property
     def header(self) -> BundleHeader:
@@ -114,8 +149,9 @@ class Bundle:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
+        model = self.read("tokenizer.model")
         try:
-            return Tokenizer(self.read("tokenizer.model"))
+            return Tokenizer(model)
         except UserError as error:
             raise UserError(f"{self.folder / 'tokenizer.model'}: {error}") from None
 
@@ -138,7 +174,7 @@ class Bundle:
             try:
                 tensors = load(self.read(file))
             except (SafetensorError, KeyError, ValueError) as error:  # KeyError: a type that the library does not have
-                raise UserError(f"{path}: not a safetensors file ({error})") from None
+                raise UserError(f"{path}: not a safetensors file ({str(error)[:200]})") from None
             expected = {name for name, where in index.items() if where == file}
             if tensors.keys() != expected:
                 name = min(tensors.keys() ^ expected)
@@ -178,13 +214,45 @@ def open_bundle(folder: Path, kind: str | None = None) -> Bundle:
     about = read_format(folder)
     if kind and about.kind != kind:
         raise UserError(f"{folder}: a {about.kind} model, where a {kind} model is needed")
+    if about.fingerprint != fingerprint(about.files):
+        raise UserError(f"{folder / 'format.json'}: altered since it was written")
     bundle = Bundle(folder, about)
     bundle.files.check()
+    for name, facts in about.files.items():
+        if facts.bytes > MAX_FILE_BYTES:
+            raise UserError(f"{folder / name}: larger than {MAX_FILE_BYTES:,} bytes")
+    check_memory(sum(facts.bytes for facts in about.files.values()), str(folder))
     for name in about.files:
         if not name.endswith(WEIGHTS):
             bundle.read(name)
     _ = bundle.header, bundle.tokenizer  # parsed now, so that what is wrong with them is said now
     return bundle
+
+
+def check_replaceable(folder: Path) -> None:
+    """Refuse to replace what is not a bundle, or what holds more than its files."""
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        raise UserError(f"{folder}: is not the folder of a model, so it is not replaced; move it away")
+    names, ours = sorted(path.name for path in folder.iterdir()), _own_files(folder)
+    if foreign := [name for name in names if name not in ours]:
+        raise UserError(f"{folder}: holds {foreign[0]}, which is not part of a model; move it away")
+
+
+def remove_bundle(folder: Path) -> list[str]:
+    """Remove the files of a bundle, and the folder if nothing else is in it; what is left."""
+    return remove_files(folder, _own_files(folder).__contains__)
+
+
+def _own_files(folder: Path) -> set[str]:
+    """The files that a bundle of any format lists, and format.json; none if that is not of a bundle."""
+    try:
+        about = json.loads(read_plain(folder / "format.json"))
+    except (OSError, ValueError, RecursionError, UserError):
+        return set()
+    is_bundle = isinstance(about, dict) and {"format", "kind"} <= about.keys() and isinstance(about.get("files"), dict)
+    return {*about["files"], "format.json"} if is_bundle else set()
 
 
 def kinds_in(folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +26,15 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from latentmt.errors import UserError
-from latentmt.files import read_plain
+from latentmt.files import TEXT_LIMIT, read_plain
 
 ALIASES_END = "0.3"
 """The version that no longer reads old names."""
+
+YAML_LIMIT = 1 << 18
+"""The most bytes of a YAML file."""
+YAML_DEPTH = 32
+"""The most sections inside each other."""
 
 
 class Section:
@@ -68,15 +74,19 @@ def load(
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
-    values = current_names(upgrade(_sections(content, str(path)), str(path), warn), kind, str(path), warn)
+    values = _sections(content, str(path), _AliasLoader)
+    values = current_names(upgrade(values, str(path), warn), kind, str(path), warn)
     for override in overrides:
         _override(values, override, kind, warn)
     return from_dict(upgrade(values, "--set" if overrides else str(path), warn), kind, str(path))
 
 
 def from_yaml(content: bytes, kind: type[S], where: str) -> S:
-    """Read the content of a YAML file as a `kind`. `where` names the file in errors."""
-    return from_dict(_sections(content, where), kind, where)
+    """Read the content of a YAML file as a `kind`. `where` names the file in errors.
+
+    It may be anybody's file, so aliases, which make a small file large, are refused.
+    """
+    return from_dict(_sections(content, where, _Loader), kind, where)
 
 
 def from_dict(values: Mapping[str, Any], kind: type[S], where: str) -> S:
@@ -95,10 +105,14 @@ def from_dict(values: Mapping[str, Any], kind: type[S], where: str) -> S:
         raise UserError(f"{where}: {' '.join(str(error).split())}") from None
 
 
-def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
-    """Read a JSON file with a `format` number. Another format is refused before the other keys are checked."""
+def load_versioned(path: Path, kind: type[S], version: int, what: str, limit: int = TEXT_LIMIT) -> S:
+    """Read a JSON file with a `format` number. Another format is refused before the other keys are checked.
+
+    A file with a checksum is compared with it. Files of version 0.1 have none. `limit`: its most bytes.
+    """
     try:
-        values = json.loads(read_plain(path))
+        content = read_plain(path, limit)
+        values = json.loads(content, object_pairs_hook=_without_repeats)
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"{path.parent}: not a {what} (it has no {path.name})") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -106,7 +120,31 @@ def load_versioned(path: Path, kind: type[S], version: int, what: str) -> S:
     found = values.get("format") if isinstance(values, dict) else None
     if found != version:
         raise UserError(f"{path}: {what} format {found}, this version reads {version}; it has to be made again")
+    check_json(content, values, str(path))
     return from_dict(values, kind, str(path))
+
+
+def check_json(content: bytes, values: Mapping[str, Any], where: str) -> None:
+    """Compare JSON that `to_json` wrote with the checksum among its values. Version 0.1 wrote none."""
+    stored = str(values.get("checksum") or "")
+    before, _, after = content.rpartition(stored.encode()) if stored else (b"", b"", content)
+    if stored and hashlib.sha256(before + after).hexdigest() != stored:
+        raise UserError(f"{where}: altered since it was written")
+
+
+def to_json(section: Any) -> str:
+    """A section as indented JSON. Its `checksum`, which is its last key, is the SHA-256 of the text without it."""
+    text = json.dumps(to_dict(section) | {"checksum": ""}, indent=2) + "\n"
+    before, empty, after = text.rpartition('""')
+    assert empty
+    return f'{before}"{hashlib.sha256(text.encode()).hexdigest()}"{after}'
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a key is given twice")
+    return values
 
 
 def to_dict(section: Any) -> dict[str, Any]:
@@ -137,7 +175,7 @@ def current_names(
     try:
         values = _rename(values, kind, rename)
     except RecursionError:
-        raise UserError(f"{where}: a section contains itself") from None
+        raise UserError(f"{where}: too many sections inside each other") from None
     if renamed:
         names = "the old name goes" if len(renamed) == 1 else "the old names go"
         warn(f"{where}: {', '.join(renamed)}; {names} with {ALIASES_END}")
@@ -150,7 +188,22 @@ def to_yaml(section: Any) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice and reads 1e-4 as the number it is."""
+    """Safe YAML that reads 1e-4 as the number it is and refuses a key given twice, aliases and deep sections."""
+
+    aliases = False
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event = self.peek_event()
+        mark = cast(yaml.Mark, event.start_mark)
+        if isinstance(event, yaml.AliasEvent) and not self.aliases:
+            raise yaml.MarkedYAMLError(problem=f"*{event.anchor}: aliases are refused", problem_mark=mark)
+        if self.depth > YAML_DEPTH:
+            raise yaml.MarkedYAMLError(problem="too many sections inside each other", problem_mark=mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -166,10 +219,18 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _sections(content: bytes, where: str) -> dict[str, Any]:
+class _AliasLoader(_Loader):
+    """The same for a user's own files, with aliases."""
+
+    aliases = True
+
+
+def _sections(content: bytes, where: str, loader: type[_Loader]) -> dict[str, Any]:
     """The keys and values of a YAML file."""
+    if len(content) > YAML_LIMIT:
+        raise UserError(f"{where}: larger than {YAML_LIMIT:,} bytes")
     try:
-        values = _parse(content.decode(), where)
+        values = _parse(content.decode(), where, loader)
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: cannot be read ({error})") from None
     if not isinstance(values, dict):
@@ -177,9 +238,9 @@ def _sections(content: bytes, where: str) -> dict[str, Any]:
     return values
 
 
-def _parse(text: str, where: str) -> Any:
+def _parse(text: str, where: str, loader: type[_Loader] = _Loader) -> Any:
     try:
-        return yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{where}{line}: {error.problem}") from None
@@ -263,4 +324,5 @@ def _keys_beside(kind: Any, loc: tuple[int | str, ...]) -> list[str]:
 
 
 def _show(value: Any) -> str:
-    return "nothing" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    shown = "nothing" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    return shown if len(shown) <= 100 else f"{shown[:99]}…"

@@ -17,7 +17,9 @@ import copy
 import hashlib
 import io
 import json
+import re
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,9 +34,9 @@ from latentmt.config import Section, original_names, to_dict
 from latentmt.data.batches import padded_batches
 from latentmt.data.corpus import MONOLINGUAL, SIDES, Corpus, CorpusWriter, Sentences, Split, SplitWriter
 from latentmt.data.tokens import Tokens
-from latentmt.display import ProgressBar
-from latentmt.errors import UserError
-from latentmt.files import make_folder, remove, write_atomically
+from latentmt.display import ProgressBar, info
+from latentmt.errors import Stopped, UserError
+from latentmt.files import make_folder, remove_files, write_atomically
 from latentmt.infer.beam import beam_search
 from latentmt.models.presets import Count
 from latentmt.models.teacher import Teacher
@@ -48,6 +50,9 @@ _Batches = list[Int[np.ndarray, "_"]]
 
 _CHUNK = 16_384
 """Pairs written at a time."""
+
+_SHARD = re.compile(r"\d{5,}\.npz|\.\d{5,}\.npz\.\S+\.writing")
+"""The names of the files of shards, and of those that a killed process left half written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +135,14 @@ def distill(
     rank: int = 0,
     world_size: int = 1,
     barrier: Callable[[], object] = lambda: None,
+    stop: Callable[[], bool] = lambda: False,
+    any_rank: Callable[[bool], bool] = bool,
     before_write: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
 ) -> tuple[Corpus, DistillFacts]:
     """The corpus with distilled targets, written to `out` unless it exists, and its counts.
 
     Every rank calls this with the same arguments except `rank`. `barrier` returns when all ranks have called it.
+    `stop` is asked before each shard: whether this rank has to stop. `any_rank` tells all ranks whether any has to.
     Training pairs keep their order. Held-out splits are copied. `before_write` is called with the fingerprint and the
     settings of the corpus before anything is written.
     """
@@ -154,14 +162,16 @@ def distill(
         todo = [number for number in range(rank, len(shards), world_size) if shards.read(number) is None]
         if todo:
             search = _Search(teacher, sources, corpus.manifest.row_width, config, torch.device(device))
-            translated = _translate(search, shards, todo, show_progress=rank == 0)
+            translated = _translate(search, shards, todo, stop, show_progress=rank == 0)
+        if any_rank(stop()):
+            raise Stopped
         barrier()
         if rank == 0:
             _assemble(corpus, sources, out, shards, fingerprint, settings)
         barrier()
         distilled = Corpus.load(out)
     if rank == 0:
-        remove(out / "parts")  # also after a run that was killed between commit and removal
+        _remove_shards(out / "parts")  # also after a run that was killed between commit and removal
     facts = distilled.manifest.splits["train"]
     return distilled, DistillFacts(facts.pairs, facts.replaced, translated)
 
@@ -197,6 +207,8 @@ class _Shards:
 
     def __init__(self, folder: Path, fingerprint: str, plan: list[_Batches]) -> None:
         self.folder = make_folder(folder)
+        if foreign := [path.name for path in sorted(folder.iterdir()) if not _SHARD.fullmatch(path.name)]:
+            raise UserError(f"{folder}: holds {foreign[0]}, which is not part of a distillation; move it away")
         self.fingerprint = fingerprint
         """Identifies the corpus and how it is split into shards. It is stored in every file."""
         self.plan = plan
@@ -221,23 +233,31 @@ class _Shards:
                 if file["fingerprint"] != self.fingerprint or len(file["lengths"]) != self.size(number):
                     return None
                 return _Shard(file["ids"], file["lengths"])
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+        except (OSError, EOFError, KeyError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error):
             return None
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:05d}.npz"
 
 
-def _translate(search: _Search, shards: _Shards, todo: list[int], show_progress: bool) -> int:
-    """Translate the missing shards. Returns the number of sentences translated."""
-    total = sum(shards.size(number) for number in todo)
+def _remove_shards(folder: Path) -> None:
+    if left := remove_files(folder, _SHARD.fullmatch):
+        info(f"{folder}: kept, since it holds {left[0]}")
+
+
+def _translate(search: _Search, shards: _Shards, todo: list[int], stop: Callable[[], bool], show_progress: bool) -> int:
+    """Translate the missing shards, until a stop is requested. Returns the number of sentences translated."""
+    total, translated = sum(shards.size(number) for number in todo), 0
     progress = ProgressBar("distilling", "sentences", total) if show_progress else None
     with progress or contextlib.nullcontext():
         for number in todo:
+            if stop():
+                break
             shards.write(number, search(shards.plan[number]))
+            translated += shards.size(number)
             if progress:
                 progress.advance(shards.size(number))
-    return total
+    return translated
 
 
 def _assemble(
@@ -267,7 +287,7 @@ def _assemble(
         for name in splits.keys() - {"train"}:
             _append(writer.split(name), corpus.split(name))
             for side, file in zip(SIDES, writer.text(name), strict=True):
-                file.write((corpus.folder / manifest.data / f"{name}.{side}.txt").read_bytes())
+                file.write(corpus.files.read(f"{name}.{side}.txt"))
         writer.commit(
             fingerprint=fingerprint,
             settings=settings,

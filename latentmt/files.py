@@ -5,15 +5,25 @@ Whenever a process is killed, a reader finds the old content or the new one.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
+import json
 import os
+import re
+import secrets
 import shutil
+import socket
 import stat
+from collections.abc import Callable
 from io import BufferedReader
 from pathlib import Path
+from typing import Any, Literal
 
 from latentmt.errors import UserError
+
+_HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.(?P<kind>writing|old)")
 
 TEXT_LIMIT = 1 << 20
 """The most bytes of a JSON file that describes an artefact."""
@@ -44,12 +54,13 @@ def read_plain(path: Path, limit: int = TEXT_LIMIT) -> bytes:
     return content
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content` atomically, synced to disk first. There is one writer at a time."""
-    temporary = path.with_name(f".{path.name}.writing")
+def write_atomically(path: Path, content: bytes | str, *more: bytes | memoryview) -> None:
+    """Replace `path` by `content`, and `more` after it, atomically, synced to disk first."""
+    temporary = temporary_name(path)
     try:
-        with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+        with temporary.open("xb") as file:
+            for part in (content.encode() if isinstance(content, str) else content, *more):
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -59,6 +70,46 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     finally:
         temporary.unlink(missing_ok=True)
     sync(path.parent)
+
+
+def temporary_name(path: Path, kind: Literal["writing", "old"] = "writing") -> Path:
+    """A name beside `path` that no other process takes, for what will have its name, or had it."""
+    return path.with_name(f".{path.name}.{_HOST}-{os.getpid()}-{secrets.token_hex(4)}.{kind}")
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove what killed processes of this machine left in a folder under such names.
+
+    If one was killed between the two renames that replace a folder, the old folder gets its name back.
+    """
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        match = _TEMPORARY.fullmatch(path.name)
+        if not match or match["host"] != _HOST or is_alive(int(match["pid"])):
+            continue
+        if match["kind"] == "old" and not os.path.lexists(folder / match["name"]):
+            os.rename(path, folder / match["name"])
+        else:
+            remove(path)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether this machine has a process of that number."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The objects of a log, one in a line. A line that a killed process or a bad disk has damaged is left out."""
+    entries = []
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError, RecursionError):
+            entries.append(json.loads(line))
+    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def sync(path: Path) -> None:
@@ -72,19 +123,46 @@ def sync(path: Path) -> None:
 
 def make_folder(path: Path) -> Path:
     """Create the folder if it does not exist."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"{path}: is needed as a folder, but there is a file") from None
+    for folder in missing:
+        sync(folder.parent)
     return path
 
 
+def move(source: Path, target: Path) -> None:
+    """Give a file or a folder another name, and sync that to disk."""
+    os.rename(source, target)
+    for folder in {source.parent, target.parent}:
+        sync(folder)
+
+
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with its content, if it exists."""
+    """Remove a file, or a folder with its content, if it exists. Only for what this package has just written itself."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def remove_files(folder: Path, is_ours: Callable[[str], object]) -> list[str]:
+    """Remove the files of a folder whose names are ours, and the folder if it is empty then; what is left.
+
+    Links and folders are left, whatever their names are.
+    """
+    left = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ():
+        if is_ours(path.name) and path.is_file() and not path.is_symlink():
+            path.unlink()
+        else:
+            left.append(path.name)
+    if not left:
+        with contextlib.suppress(FileNotFoundError):
+            folder.rmdir()
+    return left
 
 
 def sha256(path: Path) -> str:

@@ -6,9 +6,7 @@ bundle are described in `bundle`. Nothing here trains or runs a network.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +17,22 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from latentmt.bundle import INDEX, Bundle, BundleFormat, TextConfig, open_bundle
-from latentmt.config import to_dict, to_yaml
+from latentmt.bundle import (
+    INDEX,
+    Bundle,
+    BundleFormat,
+    TextConfig,
+    check_memory,
+    check_replaceable,
+    fingerprint,
+    open_bundle,
+    remove_bundle,
+)
+from latentmt.config import to_json, to_yaml
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.fields.registry import AnyFieldConfig, field_network
-from latentmt.files import make_folder, remove, sync, write_atomically
+from latentmt.files import make_folder, move, remove, temporary_name, write_atomically
 from latentmt.models.latent import LatentConfig, LatentModel, current_weight_name
 from latentmt.models.presets import resolved
 from latentmt.models.teacher import Teacher, TeacherConfig
@@ -50,12 +58,22 @@ class BundleConfig(TextConfig):
             return "teacher"
         return self.field.kind if self.field else "latent"
 
+    def parameters(self, vocabulary: int) -> int:
+        """About how many parameters the network has, computed without building it."""
+        if not (model := self.teacher or self.latent):
+            return 0
+        if self.field:
+            stack = self.field.size.stack
+            return stack.parameters(2) + 2 * stack.layers * stack.width * model.size.d_model  # those of the source
+        stacks = 1 if self.teacher else 3  # of the latent model: prior, posterior, decoder
+        size = model.size
+        return vocabulary * size.d_model + size.encoder.parameters(1) + stacks * size.stack.parameters(2)
+
     def network(self, vocabulary: int) -> nn.Module:
         """The network, with initial weights."""
         if self.teacher:
             return Teacher(self.teacher, vocabulary)
-        if not self.latent:
-            raise UserError("a bundle's configuration names neither a teacher nor a latent model")
+        assert self.latent
         if self.field:
             return field_network(self.field, self.latent)
         return LatentModel(self.latent, vocabulary)
@@ -80,6 +98,14 @@ def load_bundle(folder: Path, device: torch.device | str = "cpu", kind: str | No
 def load_network(bundle: Bundle, device: torch.device | str = "cpu") -> LoadedBundle:
     """The network of an opened bundle."""
     config = bundle.config(BundleConfig)
+    if not config.teacher and not config.latent:
+        raise UserError(f"{bundle.folder / 'config.yaml'}: names neither a teacher nor a latent model")
+    if config.kind != bundle.about.kind:
+        raise UserError(f"{bundle.folder}: config.yaml is of a {config.kind} model, format.json of another kind")
+    parameters = config.parameters(bundle.tokenizer.size)
+    check_memory(4 * parameters, str(bundle.folder / "config.yaml"))
+    if parameters > 1.5 * bundle.weight_bytes:  # a byte each at the least, so a small file cannot take much memory
+        raise _misfit(bundle, f"about {parameters:,} parameters in {bundle.weight_bytes:,} bytes")
     with torch.random.fork_rng(devices=[]):  # loading a model does not change the caller's random state
         network = config.network(bundle.tokenizer.size)
     _fill(network, bundle)
@@ -97,14 +123,14 @@ def save_bundle(
     settings: Mapping[str, Any] | None = None,
     files: Mapping[str, bytes] | None = None,
 ) -> BundleFormat:
-    """Write a bundle beside `folder` and rename it when it is complete.
+    """Write a bundle beside `folder` and rename it when it is complete. A bundle that is there is replaced.
 
-    Weights may be `quantised(…)`. `files` are added to the bundle, and are no part of its identity.
+    What is there and not a bundle is not replaced. Weights may be `quantised(…)`. `files` are added to the bundle, and
+    are no part of its identity.
     """
     config = _resolved(config)
-    temporary = folder.with_name(f".{folder.name}.writing")
-    remove(temporary)  # left by a killed writer
-    make_folder(temporary)
+    check_replaceable(folder)
+    temporary = make_folder(temporary_name(folder))
     try:
         _write_shards(temporary, {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
         write_atomically(temporary / "config.yaml", to_yaml(config))
@@ -114,23 +140,30 @@ def save_bundle(
         for name, content in others.items():
             write_atomically(temporary / name, content)
         written = {path.name: FileFacts.of(path) for path in sorted(temporary.iterdir())}
-        identity = {name: facts_.sha256 for name, facts_ in written.items() if name not in others}
         about = BundleFormat(
             kind=config.kind,
-            fingerprint=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
+            fingerprint=fingerprint(written),
             latent=latent,
             parameters=parameters,
             facts=dict(facts or {}),
             settings=dict(settings or {}),
             files=written,
         )
-        write_atomically(temporary / "format.json", json.dumps(to_dict(about), indent=2) + "\n")
-        remove(folder)  # a folder cannot be replaced in one step; the training state survives the gap
-        os.rename(temporary, folder)
-        sync(folder.parent)
+        write_atomically(temporary / "format.json", to_json(about))
+        replace_bundle(folder, temporary)
     finally:
         remove(temporary)
     return about
+
+
+def replace_bundle(folder: Path, new: Path) -> None:
+    """Put a new bundle in the place of another. A folder cannot be replaced in one step: `remove_stale` mends a gap."""
+    old = temporary_name(folder, "old")
+    if (folder / "format.json").exists():  # else it is empty
+        move(folder, old)
+    move(new, folder)
+    if old.exists():
+        remove_bundle(old)
 
 
 def quantised(weights: Mapping[str, Tensor], names: Collection[str]) -> dict[str, Tensor]:
@@ -198,25 +231,31 @@ def _fill(network: nn.Module, bundle: Bundle) -> None:
     """Copy the weights of a bundle into its network, in single precision."""
     weights = network.state_dict()
     scales: dict[str, Tensor] = {}
+    integers: set[str] = set()
     parts, filled = dict.fromkeys(weights, 0), dict.fromkeys(weights, 0)
     for part in bundle.tensors(load_tensors):
         name = part.name if part.name in weights else current_weight_name(part.name)
-        if name.endswith(SCALE):
-            scales[name.removesuffix(SCALE)] = part.tensor
-            continue
-        if name not in weights:
+        tensor, of = part.tensor, name.removesuffix(SCALE)
+        if of not in weights:
             raise _misfit(bundle, f"{part.name[:80]} is not part of the network")
-        weight, tensor, start = weights[name], part.tensor, filled[name]
+        if not (tensor.is_floating_point() or (of == name and tensor.dtype == torch.int8)) or not _is_finite(tensor):
+            raise UserError(f"{part.file}: {name} is not a tensor of finite numbers")
+        if of != name:
+            scales[of] = tensor
+            continue
+        weight, start = weights[name], filled[name]
         end = filled[name] = start + tensor.numel()
         if tensor.shape[1:] != weight.shape[1:] or end > weight.numel() or part.number != parts[name]:
             raise _misfit(bundle, f"{name} is {list(tensor.shape)}, {list(weight.shape)} expected")
-        if not (tensor.is_floating_point() or tensor.dtype == torch.int8) or not _is_finite(tensor):
-            raise UserError(f"{part.file}: {name} is not a tensor of finite numbers")
         parts[name] += 1
+        integers |= {name} if tensor.dtype == torch.int8 else set()
         weight.view(-1)[start:end] = tensor.view(-1)
     for name, weight in weights.items():
         if filled[name] != weight.numel():
             raise _misfit(bundle, f"{name} is {'incomplete' if parts[name] else 'missing'}")
+        scaled = name in scales and weight.dim() == 2 and scales[name].shape == weight.shape[:1]
+        if (name in scales) != scaled or (name in integers) != scaled:
+            raise _misfit(bundle, f"{name} has other scales than its rows need")
     for name, scale in scales.items():
         weights[name].mul_(scale[:, None])
 

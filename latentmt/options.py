@@ -26,6 +26,10 @@ REMOVE_REPEATS: tuple[RemoveRepeats, ...] = get_args(RemoveRepeats)
 MAX_CANDIDATES = 1000
 MAX_POSITIONS = 512
 """The maximum length of a target in tokens. Positions from here on share one encoding."""
+LENGTH_LIMIT = 50
+"""Target length minus source length is predicted within ± this."""
+MAX_UPSAMPLING = 16
+"""The most places for each source token."""
 ADAPTIVE_STEPS = 6
 """The default number of steps of adaptive refinement."""
 STOP_RATIO = 1 / 16

@@ -10,7 +10,8 @@ work/replaced           finished results that --replace has moved aside
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +24,9 @@ from latentmt.data.tokenizer import Tokenizer
 from latentmt.display import info
 from latentmt.distill import distill
 from latentmt.errors import UserError
+from latentmt.files import remove_stale
 from latentmt.installed import find_model
+from latentmt.lock import lock
 from latentmt.models.teacher import Teacher
 from latentmt.networks import parameter_counts, save_bundle
 from latentmt.recipe import DISTILL, Recipe
@@ -33,11 +36,21 @@ from latentmt.train.loop import Trainer, TrainResult
 from latentmt.train.ranks import Ranks
 from latentmt.train.stop import StopRequest
 
+_WRITTEN = ("corpus", "distilled", "distilled/parts", f"{TRAINING}/*")
+"""Folders with files that are written beside the old ones and renamed."""
+
 
 def prepare_corpus(
     recipe: Recipe, data: Path, work: Path, tokenizer: Path | None = None, *, replace: bool = False
 ) -> tuple[Corpus, bool]:
     """The corpus of a recipe in its work folder, and whether it was written now."""
+    with _owned(work):
+        return _prepare_corpus(recipe, data, work, tokenizer, replace)
+
+
+def _prepare_corpus(
+    recipe: Recipe, data: Path, work: Path, tokenizer: Path | None, replace: bool
+) -> tuple[Corpus, bool]:
     folder = _work_folder(recipe, work, replace)
     pieces = Tokenizer.load(tokenizer) if tokenizer else None
     result = prepare(recipe.data, data, work / "corpus", pieces, _before_write(folder, "corpus", Ranks()))
@@ -61,26 +74,32 @@ def run(
     `budget_minutes` applies to each stage. A finished result with other settings is an error, or with `replace` it is
     moved aside until everything has been made again.
     """
-    if ranks.is_main:
-        _, written = prepare_corpus(recipe, data, work, tokenizer, replace=replace)
-        info(f"{work / 'corpus'}: {'written' if written else 'nothing changed'}")
-    ranks.barrier()
-    for stage in recipe.stages_and_distillation:
-        if ranks.any(stop.requested()):
-            return False
-        if stage == DISTILL:
-            distill_corpus(recipe, work, ranks, replace=replace)
-        elif not train_stage(
-            recipe, work, stage, ranks=ranks, stop=stop, budget_minutes=budget_minutes, replace=replace
-        ):
-            return False
-    if ranks.is_main and _work_folder(recipe, work, replace).replaced():
-        info(f"{work / REPLACED}: kept, since not all of it has been made again")
-    return True
+    with _owned(work, ranks):
+        if ranks.is_main:
+            _, written = _prepare_corpus(recipe, data, work, tokenizer, replace)
+            info(f"{work / 'corpus'}: {'written' if written else 'nothing changed'}")
+        ranks.barrier()
+        for stage in recipe.stages_and_distillation:
+            if ranks.any(stop.requested()):
+                return False
+            if stage == DISTILL:
+                _distill_corpus(recipe, work, ranks, stop, replace)
+            elif not _train_stage(recipe, work, stage, ranks, stop, budget_minutes, None, replace):
+                return False
+        if ranks.is_main and _work_folder(recipe, work, replace).replaced():
+            info(f"{work / REPLACED}: kept, since not all of it has been made again")
+        return True
 
 
-def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = False) -> Corpus:
-    """The corpus with the teacher's translations as targets."""
+def distill_corpus(
+    recipe: Recipe, work: Path, ranks: Ranks, *, stop: StopRequest | None = None, replace: bool = False
+) -> Corpus:
+    """The corpus with the teacher's translations as targets. `Stopped` is raised if a stop was requested."""
+    with _owned(work, ranks):
+        return _distill_corpus(recipe, work, ranks, stop or StopRequest(), replace)
+
+
+def _distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, stop: StopRequest, replace: bool) -> Corpus:
     if not recipe.distill:
         raise UserError("the recipe has no distill section")
     corpus = Corpus.load(work / "corpus")
@@ -97,6 +116,8 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = 
             rank=ranks.rank,
             world_size=ranks.world_size,
             barrier=ranks.barrier,
+            stop=stop.requested,
+            any_rank=ranks.any,
             before_write=_before_write(folder, "distilled", ranks),
         )
     except torch.OutOfMemoryError:
@@ -123,6 +144,20 @@ def train_stage(
 
     `start` is a model whose weights training starts from; by default they are random. For `replace` see `run`.
     """
+    with _owned(work, ranks):
+        return _train_stage(recipe, work, stage, ranks, stop, budget_minutes, start, replace)
+
+
+def _train_stage(
+    recipe: Recipe,
+    work: Path,
+    stage: str,
+    ranks: Ranks,
+    stop: StopRequest,
+    budget_minutes: float | None,
+    start: str | None,
+    replace: bool,
+) -> bool:
     plan = make_plan(recipe, work, stage, ranks)
     if start is not None:
         plan = started(plan, find_model(start) / stage, work / stage)
@@ -132,9 +167,9 @@ def train_stage(
         if ranks.is_main:
             folder.clean_up()
             info(f"{work / stage}: nothing changed")
-            steps = read_format(work / stage).facts["steps"]
+            steps = read_format(work / stage).facts.get("steps")
             if steps != plan.train.steps and budget_minutes is None:
-                info(f"WARNING: {work / stage} was trained for {steps:,} steps; the recipe says {plan.train.steps:,}")
+                info(f"WARNING: {work / stage} was trained for {steps} steps; the recipe says {plan.train.steps}")
         return True
     result = _train(plan, work / TRAINING / stage, ranks, stop, budget_minutes)
     if result.finished and ranks.is_main:
@@ -181,6 +216,18 @@ def _train(plan: Plan, folder: Path, ranks: Ranks, stop: StopRequest, budget_min
         section = plan.stage if plan.stage in ("teacher", "latent") else f"fields.{plan.stage}"
         key = f"{section}.train.grad_accumulation"
         raise UserError(f"{plan.stage}: a batch does not fit into the GPU's memory; raise {key}") from None
+
+
+@contextmanager
+def _owned(work: Path, ranks: Ranks | None = None) -> Iterator[None]:
+    """Own the work folder, on rank 0, and remove what killed processes left there half written."""
+    if ranks and not ranks.is_main:
+        yield
+        return
+    with lock(work):
+        for folder in (work, *(path for name in _WRITTEN for path in work.glob(name))):
+            remove_stale(folder)
+        yield
 
 
 def _work_folder(recipe: Recipe, work: Path, replace: bool) -> WorkFolder:

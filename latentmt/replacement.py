@@ -5,29 +5,30 @@
     work/replaced/1/<artefact> …    old artefacts and their training, until all of them have been made again
 
 An artefact records its identity, which is a hash of everything that affects it, and its settings, so that differences
-can be named. This file moves artefacts. It creates none.
+can be named. This file moves artefacts. It creates none. What it removes are files that latentmt wrote, by their names:
+anything else in their folders is refused before the work begins, or left where it is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from latentmt.bundle import read_format
+from latentmt.bundle import check_replaceable, read_format, remove_bundle
 from latentmt.config import current_names
-from latentmt.data.corpus import read_manifest
+from latentmt.data.corpus import check_replaceable_corpus, read_manifest, remove_corpus
 from latentmt.display import info
 from latentmt.errors import UserError
 from latentmt.fields.registry import learned_fields
-from latentmt.files import make_folder, remove
+from latentmt.files import make_folder, move, remove_files
 from latentmt.recipe import Recipe
 from latentmt.train.checkpoint import CHECKPOINT, read_progress
+from latentmt.train.metrics import LOG
 
 REPLACED = "replaced"
 TRAINING = "training"
@@ -52,6 +53,8 @@ class Record:
     """None if it is not readable."""
     settings: Mapping[str, Any]
     """Empty if an older version wrote it."""
+    problem: str = ""
+    """Why it is not readable."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,13 @@ class WorkFolder:
         """
         path = self.work / artefact
         old = read_record(path)
-        if self.replace or (old and old.identity == identity):
+        if old and old.identity == identity:
+            return
+        if artefact in ("corpus", "distilled"):
+            check_replaceable_corpus(path)
+        elif not old and not path.is_symlink():
+            check_replaceable(path)
+        if self.replace:
             return
         if path.is_symlink():
             raise UserError(
@@ -79,6 +88,8 @@ class WorkFolder:
                 "--work, or have the link removed with --replace"
             )
         if old and (invalidated := self._invalidated(artefact)):
+            if old.problem:
+                raise UserError(f"{old.problem}; {CHOICES}, which keeps the old one until the new one is whole")
             others = [other for other in reversed(invalidated) if other != artefact]
             learnt = f" ({', '.join(others)} learnt from it)" if others else ""
             raise UserError(
@@ -107,11 +118,9 @@ class WorkFolder:
         """Remove what was moved aside, once all of it has been made again."""
         replaced = self.replaced()
         if all(read_record(self.work / path.name) for path in replaced):
-            for path in replaced:
-                remove(path)
-            if replaced:
-                names = ", ".join(str(path.relative_to(self.work / REPLACED)) for path in replaced)
-                info(f"{self.work / REPLACED}: {names} removed, since all is made again")
+            removed = [str(path.relative_to(self.work / REPLACED)) for path in replaced if _remove(path)]
+            if removed:
+                info(f"{self.work / REPLACED}: {', '.join(removed)} removed, since all is made again")
         for folder in self._folders():
             _remove_empty(folder / TRAINING)
             _remove_empty(folder)
@@ -158,10 +167,10 @@ class WorkFolder:
     def _restore(self, folder: Path, artefact: str) -> None:
         """Move an artefact and its training back."""
         if (training := folder / TRAINING / artefact).exists():
-            remove(self.work / TRAINING / artefact)  # no checkpoint, or that of a finished run
+            _remove(self.work / TRAINING / artefact)  # no checkpoint, or that of a finished run
             _move(training, self.work / TRAINING / artefact)
         if (folder / artefact).exists():
-            remove(self.work / artefact)  # at most a corpus that no model was trained on
+            _remove(self.work / artefact)  # at most a corpus that no model was trained on
             _move(folder / artefact, self.work / artefact)
         info(f"{self.work / artefact}: restored from {folder}")
 
@@ -184,7 +193,25 @@ def _move(source: Path, target: Path) -> None:
         _unlink(source)
     else:
         make_folder(target.parent)
-        os.rename(source, target)
+        if target.exists():  # with something that latentmt did not write
+            raise UserError(f"{target}: is in the way; move it away")
+        move(source, target)
+
+
+def _remove(path: Path) -> bool:
+    """Remove an artefact, or the folder of a training run. True unless something that is not ours is left there."""
+    if not path.is_dir() or path.is_symlink():
+        return not path.exists()
+    if (path / "format.json").exists():
+        left = remove_bundle(path)
+    elif (path / "manifest.json").exists():
+        left = remove_corpus(path)
+    else:
+        remove_files(path / "tensorboard", re.compile(r"events\.out\.tfevents\..*").fullmatch)
+        left = remove_files(path, (CHECKPOINT, LOG).__contains__)
+    if left:
+        info(f"{path}: kept, since it holds {left[0]}")
+    return not left
 
 
 def _unlink(link: Path) -> None:
@@ -206,8 +233,8 @@ def read_record(folder: Path) -> Record | None:
         if (folder / "format.json").exists():
             about = read_format(folder)
             return Record(about.facts.get("run"), _present_names(about.settings, folder))
-    except UserError:  # of another format, for example
-        return Record(None, {})
+    except UserError as error:  # of another format, for example
+        return Record(None, {}, str(error))
     return None
 
 

@@ -8,6 +8,7 @@ networks nor torch, and may be used from several threads at once.
 from __future__ import annotations
 
 import copy
+import os
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -16,12 +17,13 @@ from pathlib import Path
 from typing import Any, Unpack, cast, overload
 
 from latentmt.bundle import open_model
-from latentmt.config import load as load_config
+from latentmt.config import YAML_LIMIT, from_yaml
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.engines.backend import Backend, CheckCancelled, never_cancelled
 from latentmt.engines.load import load_backend, torch_backend
 from latentmt.errors import UserError
+from latentmt.files import read_plain
 from latentmt.installed import find_model
 from latentmt.options import ADAPTIVE_STEPS, SEARCH_OPTIONS, DecodingOptions, OptionArguments, check_names
 from latentmt.results import Candidate, SentenceTrace, Translation
@@ -82,7 +84,7 @@ class Translator:
         folder = find_model(name)
         bundles = open_model(folder)
         first = next(iter(bundles.values()))
-        options = next((path for file in OPTIONS_FILES if (path := folder / file).exists()), None)
+        options = next((path for file in OPTIONS_FILES if os.path.lexists(path := folder / file)), None)
         translator = Translator(
             first.tokenizer,
             first.header.rules,
@@ -90,7 +92,7 @@ class Translator:
             languages=first.header.languages,
             fingerprints={kind: bundle.about.fingerprint for kind, bundle in bundles.items()},
             max_length=min(bundle.header.longest for bundle in bundles.values()),
-            default_options=load_config(options, DecodingOptions) if options else None,
+            default_options=_default_options(options) if options else None,
         )
         try:
             translator.options()
@@ -348,6 +350,14 @@ class Translator:
             results = self._translate(text.translated, chosen, check_cancelled)
             texts.append(text.joined([result.text for result in results]))
         return list(dict.fromkeys(texts))[1:]
+
+
+def _default_options(path: Path) -> DecodingOptions:
+    try:
+        content = read_plain(path, YAML_LIMIT)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    return from_yaml(content, DecodingOptions, str(path))
 
 
 def _valid(text: str) -> str:

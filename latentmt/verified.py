@@ -1,13 +1,14 @@
 """The files of an artefact, read only if they are as they were written.
 
 An artefact lists its files with their sizes and hashes: plain files in one folder. A file is opened once. The bytes
-that were hashed are the bytes that are returned, so nothing can change in between. This file knows neither bundles nor
-corpora.
+that were hashed are the bytes that are returned, so another file cannot take its place in between. This file knows
+neither bundles nor corpora.
 """
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import re
 from collections.abc import Mapping
@@ -29,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 class FileFacts(Section):
     """The size and hash of a file."""
 
-    bytes: Annotated[int, Field(ge=0)]
+    bytes: Annotated[int, Field(ge=0, le=1 << 50)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
     @staticmethod
@@ -44,19 +45,18 @@ class VerifiedFiles:
 
     folder: Path
     files: Mapping[str, FileFacts]
-    listed_in: str
-    """The name of the file that lists them."""
+    listing: Path
+    """The file that lists them."""
     advice: str = ""
     """What to do about a damaged file."""
 
     def check(self) -> None:
         """Check that every file is in the folder and has its size. Nothing is read."""
-        listing = self.folder / self.listed_in
         if not self.files:
-            raise UserError(f"{listing}: lists no files")
+            raise UserError(f"{self.listing}: lists no files")
         for name, facts in self.files.items():
-            if not _NAME.fullmatch(name) or name == self.listed_in:
-                raise UserError(f"{listing}: lists {name[:80]!r}, which is not the name of a file beside it")
+            if not _NAME.fullmatch(name) or name == self.listing.name:
+                raise UserError(f"{self.listing}: lists {name[:80]!r}, which is not the name of a file of its folder")
             with self._open(name, facts):
                 pass
 
@@ -69,6 +69,20 @@ class VerifiedFiles:
             raise self._altered(name)
         return content
 
+    def map(self, name: str) -> mmap.mmap | bytes:
+        """The content of a file, memory-mapped after its hash was compared, once from beginning to end.
+
+        What is mapped is the file that was hashed, even if another one takes its name.
+        """
+        facts = self._facts(name)
+        if not facts.bytes:  # an empty file cannot be mapped
+            return self.read(name)
+        with self._open(name, facts) as file:
+            content = mmap.mmap(file.fileno(), facts.bytes, access=mmap.ACCESS_READ)
+        if hashlib.sha256(content).hexdigest() != facts.sha256:
+            raise self._altered(name)
+        return content
+
     def verify(self) -> None:
         """Check the hash of every file, without keeping their content."""
         for name, facts in self.files.items():
@@ -78,7 +92,7 @@ class VerifiedFiles:
 
     def _facts(self, name: str) -> FileFacts:
         if name not in self.files:
-            raise UserError(f"{self.folder / self.listed_in}: does not list {name[:80]!r}, which is needed")
+            raise UserError(f"{self.listing}: does not list {name[:80]!r}, which is needed")
         return self.files[name]
 
     def _open(self, name: str, facts: FileFacts) -> BufferedReader:

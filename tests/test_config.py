@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import pytest
 from pydantic import Field
 
-from latentmt.config import Section, current_names, from_dict, load, original_names, to_dict, to_yaml
+from latentmt.config import Section, current_names, from_dict, from_yaml, load, original_names, to_dict, to_yaml
 from latentmt.errors import UserError
 from latentmt.recipe import Recipe, load_recipe, recipe_name
 
@@ -77,6 +77,8 @@ def test_an_integer_is_a_number_too(tmp_path: Path) -> None:
         ("name: [x", "file.yaml, line 1: "),
         ("name: x\ninner: 2020-13-45", "file.yaml: "),
         ("name: &a [*a]", "file.yaml: "),
+        ("name: x\nseveral: " + "[" * 100, "file.yaml, line 2: too many sections inside each other"),
+        ("name: x #" + "x" * (1 << 18), "file.yaml: larger than 262,144 bytes"),
         ("name: x\n? {a: b}\n: c", "file.yaml"),
         ("- 1", "file.yaml: expected keys and values, found [1]"),
         ("", "file.yaml: expected keys and values, found nothing"),
@@ -156,7 +158,12 @@ def test_old_and_new_name_together_are_an_error_of_one_line(tmp_path: Path) -> N
 
 
 def test_a_section_that_contains_itself_is_an_error_of_one_line(tmp_path: Path) -> None:
-    assert complaint(tmp_path, "name: x\nseveral: &a [*a]") == "file.yaml: a section contains itself"
+    assert complaint(tmp_path, "name: x\nseveral: &a [*a]") == "file.yaml: too many sections inside each other"
+
+
+def test_aliases_are_refused_in_files_that_may_be_anybodys() -> None:
+    with pytest.raises(UserError, match=r"x, line 1: \*same: aliases are refused"):
+        from_yaml(b"{name: x, several: [&same {size: 2}], inner: *same}", Outer, "x")
 
 
 def test_original_names_are_the_inverse_of_current_names() -> None:

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import random
 import shutil
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +20,7 @@ from latentmt.data.prepare import DataConfig, prepare
 from latentmt.data.text import ParallelText
 from latentmt.data.tokenizer import EOS, TokenizerConfig
 from latentmt.data.tokens import Tokens
-from latentmt.distill import DistillConfig, DistillFacts, _fingerprint, distill
+from latentmt.distill import DistillConfig, DistillFacts, _fingerprint, _Shard, _Shards, distill
 from latentmt.errors import UserError
 from latentmt.infer.beam import Hypothesis, beam_search
 from latentmt.models.teacher import Teacher, TeacherConfig
@@ -233,6 +236,21 @@ def test_several_ranks_give_the_result_of_one(
         assert many.manifest == dataclasses.replace(one.manifest, data=many.manifest.data)
         assert 0 < facts.translated < facts.pairs
     assert sum(facts.translated for _, facts in results.values()) == one.manifest.splits["train"].pairs
+
+
+def test_a_flipped_bit_in_a_shard_never_changes_a_translation(tmp_path: Path) -> None:
+    """The shard is translated again, unless the bit is of no importance."""
+    shards = _Shards(tmp_path, "fingerprint", [[np.arange(3)]])
+    shards.write(0, _Shard(np.arange(6, dtype=np.uint32), np.array([1, 2, 3])))
+    path = tmp_path / "00000.npz"
+    content = path.read_bytes()
+    for position in random.Random(1).sample(range(8 * len(content)), 1000):
+        flipped = bytearray(content)
+        flipped[position // 8] ^= 1 << position % 8
+        path.write_bytes(flipped)
+        with warnings.catch_warnings(action="ignore"):
+            shard = shards.read(0)
+        assert shard is None or (shard.ids.tolist(), shard.lengths.tolist()) == ([0, 1, 2, 3, 4, 5], [1, 2, 3])
 
 
 def test_another_number_of_ranks_can_resume(teacher: Teacher, corpus: Corpus, fake: Fake, tmp_path: Path) -> None:

@@ -23,7 +23,14 @@ GUIDE = [
 PAGES = [
     *(
         ROOT / name
-        for name in ("CONTRIBUTING.md", "CHANGELOG.md", "docs/LOG.md", "benchmarks/RESULTS.md", "tests/MUTANTS.md")
+        for name in (
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+            "CHANGELOG.md",
+            "docs/LOG.md",
+            "benchmarks/RESULTS.md",
+            "tests/MUTANTS.md",
+        )
     ),
     *GUIDE,
 ]

@@ -174,8 +174,44 @@ def test_invalid_exports_are_refused(model: Path, tmp_path: Path, arguments: dic
     assert not (tmp_path / "out").exists()
     with pytest.raises(UserError, match="no model"):
         export(tmp_path, tmp_path / "out")
-    with pytest.raises(UserError, match="would be overwritten by what is made from it"):
-        export(model, model / "latent" / "..")
+
+
+def test_a_model_is_not_exported_onto_itself(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(model)
+    files = {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
+    for target in (model, model / "latent" / "..", model / "exported", model.parent, tmp_path / "link"):
+        with pytest.raises(UserError, match=r"is not apart from .*; export to another folder"):
+            export(model, target, precision="float16")
+    assert {path: path.read_bytes() for path in model.rglob("*") if path.is_file()} == files
+
+
+def test_what_is_not_an_exported_model_is_not_overwritten(model: Path, tmp_path: Path) -> None:
+    """An exported model is replaced, also one with another set of files."""
+    out = tmp_path / "out"
+    (out / "latent").mkdir(parents=True)
+    (out / "latent" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"holds notes\.txt, which is not part of a model"):
+        export(model, out, kinds=["latent"], precision="float16")
+    assert [path.name for path in out.rglob("*")] == ["latent", "notes.txt"]
+    (out / "latent" / "notes.txt").unlink()
+    for _ in range(2):
+        export(model, out, kinds=["latent"], precision="float16")
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+    assert {path.name for path in out.iterdir()} == {"latent"}
+    (out / "teacher").write_text("mine")
+    with pytest.raises(UserError, match="teacher: is not the folder of a model"):
+        export(model, out, kinds=["teacher"], precision="float16")
+    assert (out / "teacher").read_text() == "mine"
+
+
+def test_other_default_options_are_not_overwritten(exported: Path, model: Path, tmp_path: Path) -> None:
+    shutil.copytree(exported / "latent", tmp_path / "in" / "latent")
+    (tmp_path / "in" / "options.yaml").write_text("steps: 3")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "options.yaml").write_text("steps: 4")
+    with pytest.raises(UserError, match=r"options\.yaml: has other options than"):
+        export(tmp_path / "in", tmp_path / "out", model / "corpus", precision="float16")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["options.yaml"]
 
 
 def test_a_model_without_a_corpus_needs_one_with_its_pieces(model: Path, tmp_path: Path) -> None:
@@ -209,7 +245,7 @@ def test_a_shortlist_knows_which_piece_translates_which() -> None:
     words = [sorted(rng.choice(20, 5, replace=False).tolist()) for _ in range(400)]
     # Piece 10 + w is translated by 500 + w, and every target has the pieces 600 and 601.
     pairs = [([*(10 + w for w in some), EOS], [*(500 + w for w in some[::-1]), 600, 601, EOS]) for some in words]
-    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), 700))
+    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), 700), 700)
     alone = Shortlist(shortlist._likely[:, :2], np.array([], dtype=np.int64))
     for word in range(20):
         assert 500 + word in alone.pieces([10 + word])
@@ -221,7 +257,7 @@ def test_a_shortlist_knows_which_piece_translates_which() -> None:
 def test_the_same_corpus_gives_the_same_shortlist(model: Path) -> None:
     corpus = Corpus.load(model / "corpus")
     first, second = (learn_shortlist(corpus.split("train"), corpus.tokenizer.size) for _ in range(2))
-    one, other = Shortlist.from_bytes(first), Shortlist.from_bytes(second)
+    one, other = (Shortlist.from_bytes(content, corpus.tokenizer.size) for content in (first, second))
     assert (one.pieces([20, 300]) == other.pieces([20, 300])).all()
 
 

@@ -118,7 +118,11 @@ def test_from_text_to_measured_translations(tmp_path: Path) -> None:
     assert "latent_input" in latentmt("inspect", work / "latent").stdout
 
     for command, given, message in (
-        (("translate", "--model", work), b"gut\n\xff\n", "standard input, line 2: invalid UTF-8 at byte 1"),
+        (
+            ("translate", "--model", work, "--bad-lines", "stop"),
+            b"gut\n\xff\n",
+            "standard input, line 2: invalid UTF-8 at byte 1",
+        ),
         (("translate", "--model", tmp_path), b"", "no model (neither latent/ nor teacher/ holds a bundle)"),
         (("evaluate", "--model", work, "--src", recipe, "--ref", text / "dev.en"), b"", "they must be equally many"),
         (("train", recipe, "--work", tmp_path, "--stage", "teacher"), b"", "not a corpus"),

@@ -184,10 +184,27 @@ def test_hostile_lines_keep_the_number_of_lines(model: Path) -> None:
 
 
 def test_output_before_a_line_that_is_no_text_is_complete(model: Path) -> None:
-    result = piped(model, b"ein Satz\nein kleiner Satz\ngut \xff\nnoch einer\n")
+    result = piped(model, b"ein Satz\nein kleiner Satz\ngut \xff\nnoch einer\n", "--bad-lines", "stop")
     assert result.returncode == 1
     assert result.stdout.count(b"\n") == 2
     assert result.stderr == b"error: standard input, line 3: invalid UTF-8 at byte 5\n"
+
+
+def test_2000_lines_in_are_2000_lines_out(model: Path) -> None:
+    lines = [b"ein Satz %d" % number for number in range(2000)]
+    lines[999], lines[1500] = b"ein \xff\xfe Satz", b"gr\xfc\xdf Gott"
+    text = b"\n".join(lines) + b"\n"
+    result = piped(model, text)
+    assert result.returncode == 0
+    assert result.stdout.count(b"\n") == 2000
+    assert result.stderr == (
+        b"WARNING: standard input, line 1000: invalid UTF-8 at byte 5; such lines are replaced (--bad-lines)\n"
+    )
+    skipped = piped(model, text, "--bad-lines", "skip")
+    assert (skipped.returncode, skipped.stdout.count(b"\n")) == (0, 1998)
+    answers = result.stdout.split(b"\n")
+    del answers[1500], answers[999]
+    assert skipped.stdout.split(b"\n") == answers
 
 
 def test_arguments_need_not_be_text(model: Path) -> None:
@@ -382,7 +399,7 @@ def test_lines_end_at_line_feeds_only() -> None:
 
 
 def test_lines_before_a_bad_one_are_returned_first() -> None:
-    batches = ready_lines([b"gut\n", b"auch gut\n", b"nicht \xff\n", b"nie gelesen\n"], "text", max_lines=1)
+    batches = ready_lines([b"gut\n", b"auch gut\n", b"nicht \xff\n", b"nie gelesen\n"], "text", "stop", max_lines=1)
     assert [next(batches), next(batches)] == [["gut"], ["auch gut"]]
     with pytest.raises(UserError, match="text, line 3: invalid UTF-8 at byte 7"):
         next(batches)

@@ -21,9 +21,10 @@ from latentmt.fields.learned import FieldConfig
 from latentmt.fields.registry import field_network
 from latentmt.fields.score import ScoreNetwork
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT, TokenOutput
+from latentmt.models.outputs import TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.networks import BundleConfig, save_bundle
+from latentmt.options import LENGTH_LIMIT
 from latentmt.pipeline import prepare_corpus
 from latentmt.recipe import load_recipe
 from latentmt.translator import Translator

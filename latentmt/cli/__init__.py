@@ -1,6 +1,7 @@
 """The command line: the table of commands, and how errors end them. Each command is a thin call of one function.
 
 Results go to standard output, everything else to standard error. What a user can correct is one line and exit code 1.
+Work that was stopped before its end is exit code 75 (`errors.UNFINISHED`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import typer
 
 import latentmt
 from latentmt.cli import measure, models, serve, train, translate
-from latentmt.errors import UserError
+from latentmt.errors import UNFINISHED, Stopped, UserError
 
 app = typer.Typer(
     help="Non-autoregressive machine translation that refines a continuous latent.",
@@ -56,6 +57,9 @@ def main() -> None:
     """Run the command line; turn what a user can correct into one line."""
     try:
         app()
+    except Stopped:
+        print("stopped; the same command goes on", file=sys.stderr, flush=True)
+        os._exit(UNFINISHED)  # not exit: the thread in which a tokenizer is learnt cannot be ended otherwise
     except UserError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:

@@ -111,10 +111,10 @@ def samples(
     from latentmt.measure.evaluate import EvalSet
     from latentmt.measure.results import json_file
     from latentmt.measure.samples import sample_options, show_samples, take_samples
-    from latentmt.report.make import write_samples
+    from latentmt.report.make import html_file, write_samples
     from latentmt.translator import Translator
 
-    texts, page, out = EvalSet.read(src, ref), html and json_file(html), json_ and json_file(json_)
+    texts, page, out = EvalSet.read(src, ref), html and html_file(html), json_ and json_file(json_)
     translator = Translator.load(model, device, threads, engine="torch")
     chosen = sample_options(translator, **options)
     found = take_samples(translator, texts.sources, texts.references, count, chosen)

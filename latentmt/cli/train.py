@@ -9,12 +9,15 @@ import typer
 
 from latentmt.cli.options import AUTO, DeviceOption, JsonFileOption
 from latentmt.cli.recipes import DataOption, RecipeArgument, SetOption, WorkOption, data_folder, work_folder
+from latentmt.errors import Stopped
 
 TokenizerOption = Annotated[Path | None, typer.Option(help="Use this tokenizer instead of learning one.")]
 BudgetOption = Annotated[
     float | None, typer.Option(min=0, help="Make a new training run as long as this, instead of the recipe's steps.")
 ]
-MaxOption = Annotated[float | None, typer.Option(min=0, help="Stop training after this, to be resumed.")]
+MaxOption = Annotated[
+    float | None, typer.Option(min=0, help="Stop after this, to be resumed by the same command. The exit code is 75.")
+]
 ReplaceOption = Annotated[
     bool,
     typer.Option(
@@ -49,9 +52,11 @@ def prepare(
     from latentmt.inspection import show_dropped
     from latentmt.pipeline import prepare_corpus
     from latentmt.recipe import load_recipe
+    from latentmt.train.stop import stop_on_signal
 
     loaded, folders = load_recipe(recipe, set_ or ()), (data_folder(recipe, data), work_folder(recipe, work))
-    corpus, written = prepare_corpus(loaded, *folders, tokenizer, replace=replace)
+    with stop_on_signal():
+        corpus, written = prepare_corpus(loaded, *folders, tokenizer, replace=replace)
     if written:
         show_dropped(corpus, output())
     info(f"{corpus.folder}: {'written' if written else 'nothing changed, nothing to do'}")
@@ -85,7 +90,7 @@ def run(
             tokenizer=tokenizer,
             replace=replace,
         )
-    _exit(done, stop.signal)
+    _exit(done)
 
 
 def train(
@@ -120,7 +125,7 @@ def train(
             start=start,
             replace=replace,
         )
-    _exit(done, stop.signal)
+    _exit(done)
 
 
 def distill(
@@ -128,15 +133,18 @@ def distill(
     work: WorkOption = None,
     set_: SetOption = None,
     device: DeviceOption = AUTO,
+    max_minutes: MaxOption = None,
     replace: ReplaceOption = False,
 ) -> None:
     """Translate the training sources with the teacher, for the latent model to learn from."""
     from latentmt.pipeline import distill_corpus
     from latentmt.recipe import load_recipe
     from latentmt.train.ranks import init_distributed
+    from latentmt.train.stop import stop_on_signal
 
-    with init_distributed(device) as ranks:
-        distill_corpus(load_recipe(recipe, set_ or ()), work_folder(recipe, work), ranks, replace=replace)
+    loaded, folder = load_recipe(recipe, set_ or ()), work_folder(recipe, work)
+    with init_distributed(device) as ranks, stop_on_signal(max_minutes) as stop:
+        distill_corpus(loaded, folder, ranks, stop=stop, replace=replace)
 
 
 def health(
@@ -158,7 +166,7 @@ def health(
         raise typer.Exit(1)
 
 
-def _exit(done: bool, signal: int | None) -> None:
-    """End as a shell expects of a process that a signal has stopped, where something is left to do."""
-    if not done and signal is not None:
-        raise typer.Exit(128 + signal)
+def _exit(done: bool) -> None:
+    """Say by the exit code whether something is left to do."""
+    if not done:
+        raise Stopped

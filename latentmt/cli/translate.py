@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -24,6 +24,10 @@ def translate(
     input_: Annotated[
         Path | None, typer.Option("--input", help="A file of lines (.gz and .xz are decompressed) instead.")
     ] = None,
+    bad_lines: Annotated[
+        Literal["replace", "skip", "stop"],
+        typer.Option(help="A line that is not UTF-8: replace its bad bytes, skip it, or stop there."),
+    ] = "replace",
     *,
     options: dict[str, Any],
     device: DeviceOption = AUTO,
@@ -35,7 +39,7 @@ def translate(
     from latentmt.text.stream import input_batches, write_lines
     from latentmt.translator import Translator
 
-    batches = input_batches(texts, input_)
+    batches = input_batches(texts, input_, bad_lines)
     translator = Translator.load(model, device, threads, engine=engine)
     chosen = translator.options(**options)
     for lines in batches:

@@ -10,6 +10,7 @@ This module generates text and writes files. It does not know about tokenization
 
 from __future__ import annotations
 
+import os
 import re
 import string
 import zlib
@@ -20,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
+from latentmt.errors import UserError
 from latentmt.files import make_folder, write_atomically
 
 LARGEST = 999_999
@@ -228,19 +230,26 @@ def write_numbers(folder: Path, sizes: Sizes, seed: int) -> None:
     """Write {train,dev,test}.{de,en}, each target in the style a fair coin gives it.
 
     Dev and test data have both references too, as {dev,test}.{british,american}.en. No source is in two
-    splits, nor is a number from `COMPOSED` on. The size of the training data changes nothing in dev and test.
+    splits, nor is a number from `COMPOSED` on. The size of the training data changes nothing in dev and test. A file
+    with other content is not replaced.
     """
-    make_folder(folder)
+    contents: dict[str, str] = {}
     seen: set[str] = set()
     for split, size in (("test", sizes.test), ("dev", sizes.dev), ("train", sizes.train)):
         stream = _distinct(Random(f"{seed} {split} text"), _numbers_of(split), seen)
         examples = list(islice(stream, size))
         coin = Random(f"{seed} {split} style")
-        _write(folder / f"{split}.de", (example.source for example in examples))
-        _write(folder / f"{split}.en", (example.target(_toss(coin)) for example in examples))
+        contents[f"{split}.de"] = _lines(example.source for example in examples)
+        contents[f"{split}.en"] = _lines(example.target(_toss(coin)) for example in examples)
         if split != "train":
-            _write(folder / f"{split}.british.en", (example.british for example in examples))
-            _write(folder / f"{split}.american.en", (example.american for example in examples))
+            contents[f"{split}.british.en"] = _lines(example.british for example in examples)
+            contents[f"{split}.american.en"] = _lines(example.american for example in examples)
+    for name, content in contents.items():
+        if os.path.lexists(path := folder / name) and (not path.is_file() or path.read_bytes() != content.encode()):
+            raise UserError(f"{path}: exists with other content; name another folder, or move it away")
+    make_folder(folder)
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
 
 
 def _toss(coin: Random) -> Style:
@@ -328,5 +337,5 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _write(path: Path, lines: Iterable[str]) -> None:
-    write_atomically(path, "".join(f"{line}\n" for line in lines))
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

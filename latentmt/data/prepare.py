@@ -22,7 +22,7 @@ from pydantic import Field
 
 from latentmt.config import Section, original_names, to_dict
 from latentmt.data.clean import CleanConfig, CleanCounts, Cleaner, keep_lengths
-from latentmt.data.corpus import FORMAT, MONOLINGUAL, Corpus, CorpusWriter, SplitFacts, SplitWriter
+from latentmt.data.corpus import FORMAT, MAX_ROW_WIDTH, MONOLINGUAL, Corpus, CorpusWriter, SplitFacts, SplitWriter
 from latentmt.data.normalise import TextRules, normalise
 from latentmt.data.placeholders import PairMasker, PlaceholderConfig
 from latentmt.data.resample import ResampleConfig, Resampler
@@ -56,7 +56,7 @@ class DataConfig(Section):
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     placeholders: PlaceholderConfig = field(default_factory=PlaceholderConfig)
     resample: ResampleConfig = field(default_factory=ResampleConfig)
-    row_width: Annotated[int, Field(ge=2)] = 64
+    row_width: Annotated[int, Field(ge=2, le=MAX_ROW_WIDTH)] = 64
     """Tokens on either side of a packed training row."""
 
     def held_out(self) -> dict[str, ParallelText]:

@@ -15,11 +15,12 @@ import itertools
 import random
 import re
 import string
+import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import sentencepiece
 from pydantic import Field
@@ -179,10 +180,11 @@ class Tokenizer:
 
 def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig) -> Tokenizer:
     """Train a tokenizer on sentences. The same sentences and configuration give the same model."""
-    model = io.BytesIO()
+    sample, model = [_escaped(text) for text in _sample(sentences, config.sample, config.seed)], io.BytesIO()
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter([_escaped(text) for text in _sample(sentences, config.sample, config.seed)]),
+        _interruptible(
+            sentencepiece.SentencePieceTrainer.train,
+            sentence_iterator=iter(sample),
             model_writer=model,
             model_type=config.model,
             vocab_size=config.vocab_size,
@@ -206,6 +208,23 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig) -> Tokeni
     except RuntimeError as error:
         raise UserError(f"the tokenizer could not be learnt: {' '.join(str(error).split())}") from None
     return Tokenizer(model.getvalue())
+
+
+def _interruptible(function: Callable[..., object], **arguments: Any) -> None:
+    """Call a long function of another language in a thread, so that signals are handled while it runs."""
+    problems: list[Exception] = []
+
+    def call() -> None:
+        try:
+            function(**arguments)
+        except Exception as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=call, name=function.__name__, daemon=True)
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
 
 
 def _sample(sentences: Iterable[str], size: int, seed: int) -> list[str]:

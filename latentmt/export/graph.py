@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from latentmt.engines.onnx import weights as names
+from latentmt.engines.onnx.check import LOCATION, MICROSOFT
 from latentmt.models.latent import LatentInput
 from latentmt.models.priors import GaussianHead
 from latentmt.nn.attention import CrossAttention, SelfAttention
@@ -31,8 +32,6 @@ from latentmt.nn.transformer import DecoderLayer, DecoderStack, EncoderStack, Fe
 OPSET = 21
 """onnxruntime reads it since version 1.20."""
 _IR_VERSION = 10
-_MICROSOFT = "com.microsoft"
-"""onnxruntime's own operators: attention, and products with dynamic quantisation."""
 
 Value = str
 """The name of a tensor in a graph."""
@@ -73,7 +72,7 @@ class GraphBuilder:
         graph = helper.make_graph(
             self._nodes, "graph", self._inputs, self._outputs, [*self._weights.values(), *self._constants.values()]
         )
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(_MICROSOFT, 1)]
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="latentmt")
         return Graph(model.SerializeToString(), sorted(self._weights))
 
@@ -121,7 +120,7 @@ class GraphBuilder:
     def _declare(self, name: str, shape: Sequence[int], kind: int) -> Value:
         tensor = TensorProto(name=name, data_type=kind, dims=shape, data_location=TensorProto.EXTERNAL)
         location = tensor.external_data.add()
-        location.key, location.value = "location", "bundle"  # the engine provides the tensor, so no file is read
+        location.key, location.value = "location", LOCATION.decode()
         self._weights[name] = tensor
         return name
 
@@ -149,7 +148,7 @@ class GraphBuilder:
         if weight in self._quantised:
             inputs = [x, self.weight(weight, transposed=True), self.scale(weight)]
             inputs += ["", self.weight(f"{name}.bias")] if bias else []
-            return self.op("DynamicQuantizeMatMul", *inputs, domain=_MICROSOFT)
+            return self.op("DynamicQuantizeMatMul", *inputs, domain=MICROSOFT)
         product = self.op("MatMul", x, self.weight(weight, transposed=True))
         return self.op("Add", product, self.weight(f"{name}.bias")) if bias else product
 
@@ -189,11 +188,11 @@ class GraphBuilder:
     def logits(self, embedding: Embedding, states: Value, rows: Value | None = None) -> Value:
         """The logits of all ids, or of those with these rows of the matrix."""
         if rows is not None:
-            return self.op("FusedMatMul", states, rows, domain=_MICROSOFT, transB=1)
+            return self.op("FusedMatMul", states, rows, domain=MICROSOFT, transB=1)
         name = f"{self.name_of(embedding)}.weight"
         if name in self._quantised:
             weight = self.weight(name, transposed=True)
-            return self.op("DynamicQuantizeMatMul", states, weight, self.scale(name), domain=_MICROSOFT)
+            return self.op("DynamicQuantizeMatMul", states, weight, self.scale(name), domain=MICROSOFT)
         return self.op("MatMul", states, self.weight(name, transposed=True))
 
     def latent_input(self, latent_input: LatentInput, z: Value) -> Value:
@@ -305,7 +304,7 @@ class GraphBuilder:
         while not inputs[-1]:
             inputs.pop()
         attributes = {"num_heads": attention.heads, "unidirectional": int(causal)}
-        return self.ops("MultiHeadAttention", *inputs, outputs=1 + len(past), domain=_MICROSOFT, **attributes)
+        return self.ops("MultiHeadAttention", *inputs, outputs=1 + len(past), domain=MICROSOFT, **attributes)
 
     def _attention_weights(self, attention: CrossAttention, norm: nn.LayerNorm, x: Value, key: Value) -> Value:
         """Cross-attention weights of one candidate, averaged over heads: target by source tokens."""
@@ -314,7 +313,7 @@ class GraphBuilder:
         split = [
             self.op("Transpose", self.reshape(side, 0, 0, heads, width), perm=[0, 2, 1, 3]) for side in (query, key)
         ]
-        scores = self.op("FusedMatMul", *split, domain=_MICROSOFT, transB=1, alpha=width**-0.5)
+        scores = self.op("FusedMatMul", *split, domain=MICROSOFT, transB=1, alpha=width**-0.5)
         return self.op("ReduceMean", self.op("Softmax", scores, axis=-1), self.constant([0, 1], np.int64), keepdims=0)
 
 

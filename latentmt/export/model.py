@@ -7,6 +7,7 @@ exported is compared with the model it was made from before it takes its place.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,8 @@ from typing import Literal, get_args
 import numpy as np
 from torch import nn
 
-from latentmt.bundle import Bundle, kinds_in, open_model
-from latentmt.config import to_dict
+from latentmt.bundle import Bundle, check_replaceable, kinds_in, open_model
+from latentmt.config import YAML_LIMIT, to_dict
 from latentmt.data.corpus import Corpus
 from latentmt.engines.backend import Backend
 from latentmt.engines.load import GRAPHS_FILE
@@ -30,10 +31,10 @@ from latentmt.export.networks import graphs
 from latentmt.export.outputs import output_graphs
 from latentmt.export.shortlist import learn_shortlist
 from latentmt.fields.registry import field_types
-from latentmt.files import make_folder, remove, write_atomically
+from latentmt.files import make_folder, read_plain, remove, remove_stale, temporary_name, write_atomically
 from latentmt.measure.tokens import edit_distance
 from latentmt.models.latent import LatentModel
-from latentmt.networks import load_network, quantised, save_bundle
+from latentmt.networks import load_network, quantised, replace_bundle, save_bundle
 from latentmt.options import DecodingOptions
 from latentmt.translator import OPTIONS_FILES
 
@@ -79,15 +80,17 @@ def export(
     """
     if precision not in get_args(Precision):
         raise UserError(f"precision {precision}: expected one of {', '.join(get_args(Precision))}")
-    if folder.resolve() == model.resolve():
-        raise UserError(f"{folder}: would be overwritten by what is made from it; export to another folder")
-    chosen, text = _chosen(model, kinds), _corpus(model, corpus)
+    chosen = _chosen(model, kinds)
+    options = _options(model) if chosen == kinds_in(model) else None
+    for place in (folder.parent, folder):
+        remove_stale(place)
+    _check_target(model, folder, chosen, options)
+    text = _corpus(model, corpus)
     bundles = {kind: bundle for kind, bundle in open_model(model).items() if kind in chosen}
     first = next(iter(bundles.values()))
     if first.tokenizer.fingerprint != text.manifest.tokenizer:
         raise UserError(f"{text.folder}: has another tokenizer than {model}")
-    temporary = folder.with_name(f".{folder.name}.exporting")
-    remove(temporary)
+    temporary = make_folder(temporary_name(folder))
     try:
         sizes = _write(bundles, temporary, precision, text)
         agreements = _compare(bundles, temporary, text)
@@ -99,14 +102,30 @@ def export(
                 )
         make_folder(folder)
         for kind in chosen:
-            remove(folder / kind)
-            (temporary / kind).rename(folder / kind)
+            replace_bundle(folder / kind, temporary / kind)
     finally:
         remove(temporary)
-    options = next((path for name in OPTIONS_FILES if (path := model / name).exists()), None)
-    if options and chosen == kinds_in(model):
-        write_atomically(folder / OPTIONS_FILES[0], options.read_text(encoding="utf-8"))
+    if options is not None:
+        write_atomically(folder / OPTIONS_FILES[0], options)
     return Exported(sizes, agreements)
+
+
+def _options(model: Path) -> bytes | None:
+    """The content of the model's default options."""
+    path = next((path for name in OPTIONS_FILES if os.path.lexists(path := model / name)), None)
+    return read_plain(path, YAML_LIMIT) if path else None
+
+
+def _check_target(model: Path, folder: Path, kinds: Sequence[str], options: bytes | None) -> None:
+    """Refuse, before anything is written, to overwrite the model itself, or what is not an exported model."""
+    source, target = model.resolve(), folder.resolve()
+    if source == target or source in target.parents or target in source.parents:
+        raise UserError(f"{folder}: is not apart from {model}; export to another folder")
+    for kind in kinds:
+        check_replaceable(folder / kind)
+    present = folder / OPTIONS_FILES[0]
+    if options is not None and os.path.lexists(present) and read_plain(present, YAML_LIMIT) != options:
+        raise UserError(f"{present}: has other options than {model}; move it away")
 
 
 def _corpus(model: Path, corpus: Path | None) -> Corpus:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from latentmt.errors import UserError
+from latentmt.files import read_log
 from latentmt.measure.bootstrap import paired_bootstrap
 from latentmt.measure.cache import Cache
 from latentmt.measure.evaluate import EvalSet, Sweep, measure_system, sweep_options
@@ -123,14 +124,14 @@ def training_curves(folder: Path) -> dict[str, Curves]:
     """The logs of a work folder's training runs by stage, as far as there are any."""
     curves: dict[str, Curves] = {}
     for path in sorted(folder.glob("training/*/log.jsonl")):
-        entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+        entries = read_log(path)
         curves[path.parent.name] = Curves(_thinned(entries, "train"), _thinned(entries, "dev"))
     return curves
 
 
 def _thinned(entries: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, float]]:
     """The numbers of the entries of a kind: a limited number of entries, evenly spread, the last among them."""
-    chosen = [entry for entry in entries if entry["kind"] == kind]
+    chosen = [entry for entry in entries if entry.get("kind") == kind]
     step = max(1, -(-len(chosen) // _CURVE_POINTS))
     return [
         {key: float(value) for key, value in entry.items() if isinstance(value, int | float)}

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 
 from latentmt.config import added
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.ctc import CTCOutput
 from latentmt.models.outputs import Output, OutputConfig, TokenOutput
-from latentmt.models.presets import Count, TransformerSize, WithEncoder
+from latentmt.models.presets import Layers, TransformerSize, WithEncoder
 from latentmt.models.priors import PRIORS, GaussianHead, PriorNetwork
 from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.nn.gaussian import Gaussian
@@ -44,13 +45,13 @@ class LatentConfig(WithEncoder, OutputConfig):
         "base": TransformerSize(d_model=512, d_filter=2048, layers=6, heads=8, encoder_layers=6, dropout=0.1),
     }
 
-    latent_dim: Count = 8
+    latent_dim: Annotated[int, Field(ge=1, le=4096)] = 8
     """Entries of z at each place."""
-    prior_layers: Annotated[Count | None, added(None)] = None
+    prior_layers: Annotated[Layers | None, added(None)] = None
     """Layers of the prior, if not `layers`."""
-    posterior_layers: Annotated[Count | None, added(None)] = None
+    posterior_layers: Annotated[Layers | None, added(None)] = None
     """Layers of the posterior, if not `layers`."""
-    decoder_layers: Annotated[Count | None, added(None)] = None
+    decoder_layers: Annotated[Layers | None, added(None)] = None
     """Layers of the decoder, if not `layers`."""
     prior: Annotated[str, added("gaussian")] = "gaussian"
     """The prior's registered name (`models/priors.py`)."""

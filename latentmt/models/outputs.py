@@ -26,10 +26,8 @@ from latentmt.nn.attention import FORBIDDEN, EncoderOutput, Memory, membership, 
 from latentmt.nn.positions import Embedding
 from latentmt.nn.transformer import Readout, StackSize
 from latentmt.objectives import LengthLoss, TokenLoss, length_loss, smoothed_cross_entropy
-from latentmt.options import MAX_POSITIONS
+from latentmt.options import LENGTH_LIMIT, MAX_POSITIONS, MAX_UPSAMPLING
 
-LENGTH_LIMIT = 50
-"""Target length minus source length is predicted within ± this."""
 MIN_LENGTH = 2
 """The shortest target: a piece and EOS."""
 
@@ -40,7 +38,7 @@ class OutputConfig(Section):
 
     output: Annotated[str, added("tokens")] = "tokens"
     """The output model's registered name: `tokens` or `ctc`."""
-    upsampling: Annotated[int, Field(ge=1), added(2)] = 2
+    upsampling: Annotated[int, Field(ge=1, le=MAX_UPSAMPLING), added(2)] = 2
     """Places for each token of the source, with CTC."""
     length_pooling: Annotated[Literal["mean", "attention"], added("mean")] = "mean"
     """What the length is predicted from: the mean of the encoder's states, or one with learnt weights."""

@@ -15,7 +15,8 @@ from pydantic import Field
 from latentmt.config import Section
 from latentmt.nn.transformer import StackSize
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1 << 20)]
+Layers = Annotated[int, Field(ge=1, le=1000)]
 C = TypeVar("C", bound="Sized")
 
 
@@ -57,7 +58,7 @@ class Sized(Section):
     """Width of the states."""
     d_filter: Count | None = None
     """Width inside the feed-forward sublayers."""
-    layers: Count | None = None
+    layers: Layers | None = None
     """Layers of each decoder stack."""
     heads: Count | None = None
     """Attention heads."""
@@ -84,7 +85,7 @@ class Sized(Section):
 class WithEncoder(Sized):
     """The configuration of a model with an encoder."""
 
-    encoder_layers: Count | None = None
+    encoder_layers: Layers | None = None
     """Layers of the encoder."""
 
 

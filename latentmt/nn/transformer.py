@@ -43,6 +43,10 @@ class StackSize:
     dropout: float = 0.0
     """On the output of every sublayer and inside the feed-forward layer."""
 
+    def parameters(self, attentions: int) -> int:
+        """About how many a stack has whose layers have so many attentions."""
+        return self.layers * (4 * attentions * self.width**2 + 2 * self.width * self.filter)
+
 
 class Readout(nn.Linear):
     """A linear layer in fp32 (or better), regardless of autocast."""

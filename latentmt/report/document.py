@@ -71,6 +71,9 @@ class DefinitionList:
 
 Block = Heading | Paragraph | Code | Table | Figure | DefinitionList
 
+GENERATOR = '<meta name="generator" content="latentmt">'
+"""In every page. A page without it is not replaced."""
+
 _STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.55 system-ui, sans-serif; color: #1c1c1c; background: #fff; max-width: 76rem; margin: 2.5rem auto;
@@ -114,7 +117,7 @@ def write_html(title: str, blocks: Sequence[Block], language: str = "en") -> str
     """A self-contained page: styles and figures are inside."""
     body = "\n".join(_html(block) for block in blocks)
     return (
-        f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
+        f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n{GENERATOR}\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
     )

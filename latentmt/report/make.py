@@ -25,18 +25,21 @@ from latentmt.config import load_versioned, to_dict
 from latentmt.data.corpus import Corpus
 from latentmt.display import info, table
 from latentmt.errors import UserError
-from latentmt.files import make_folder, write_atomically
+from latentmt.files import make_folder, read_plain, write_atomically
 from latentmt.installed import find_model, installed
 from latentmt.measure.collect import LandscapeModel, measure_report, training_curves
 from latentmt.measure.evaluate import EvalSet
 from latentmt.measure.report import FORMAT, Report, Settings
-from latentmt.measure.results import write_result
+from latentmt.measure.results import output_file, write_result
 from latentmt.measure.samples import Sample
 from latentmt.options import DecodingOptions
 from latentmt.report.claims import claims
 from latentmt.report.contents import FIGURES, contents, samples_blocks, title
-from latentmt.report.document import Heading, write_html, write_markdown
+from latentmt.report.document import GENERATOR, Heading, write_html, write_markdown
 from latentmt.translator import Translator
+
+_LIMIT = 1 << 26
+"""The most bytes of report.json."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ def make_report(
     require_matplotlib()
     if example and not plane:
         raise UserError("--example is for the model with two latent entries: name that with --plane")
+    _check_folder(out)
     timings = read_report(times).timings if times else None
     texts = subject.texts()
     translator = Translator.load(subject.folder, device, threads, engine="torch")
@@ -118,6 +122,23 @@ def make_report(
     return write_report(out)
 
 
+def html_file(path: Path) -> Path:
+    """Check that a page can be written to a path, before the work begins."""
+    return output_file(path, "a page of latentmt", lambda content: GENERATOR.encode() in content[:1000])
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder with files of a report's names that are not of a report."""
+    path = out / "report.json"
+    present = [name for name in (path.name, "report.html", "report.md", "figures", "measured") if (out / name).exists()]
+    try:
+        is_report = "format" in json.loads(read_plain(path, _LIMIT))
+    except (OSError, ValueError, TypeError, RecursionError, UserError):
+        is_report = False
+    if present not in ([], ["measured"]) and not is_report:  # a run that was stopped has left only measurements
+        raise UserError(f"{out / present[0]}: is not part of a report, so it is not replaced; name another --out")
+
+
 def write_report(out: Path) -> Report:
     """Draw the figures and write the pages of the report that is in a folder."""
     require_matplotlib()
@@ -132,7 +153,7 @@ def write_report(out: Path) -> Report:
 
 def read_report(folder: Path) -> Report:
     """The data of the report that is in a folder."""
-    return load_versioned(folder / "report.json", Report, FORMAT, "report")
+    return load_versioned(folder / "report.json", Report, FORMAT, "report", _LIMIT)
 
 
 def show_report(report: Report, console: Console, path: Path | None = None) -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from latentmt.display import info
-from latentmt.files import make_folder, write_atomically
+from latentmt.files import make_folder, read_log, write_atomically
 
+LOG = "log.jsonl"
+"""The log's name in the folder of a run."""
 KL_FLOOR = 0.05
 """Raw KL in nats per token below which the posterior has collapsed to the prior."""
 REPEATS_CEILING = 0.10
@@ -25,11 +27,11 @@ class MetricsLogger:
     """Logs metrics and warns. Only rank 0 has one."""
 
     def __init__(self, folder: Path, name: str, step: int) -> None:
-        self._name, self._path = name, make_folder(folder) / "log.jsonl"
-        lines = [line for line in _lines(self._path) if _step(line) <= step]
-        write_atomically(self._path, "".join(lines))
+        self._name, self._path = name, make_folder(folder) / LOG
+        entries = [entry for entry in read_log(self._path) if _number(entry, "step", math.inf) <= step]
+        write_atomically(self._path, "".join(json.dumps(entry) + "\n" for entry in entries))
         self._tensorboard = _summary_writer(folder / "tensorboard", step)
-        repeats = [_entry(line)["repeats"] for line in lines if "repeats" in line]
+        repeats = [_number(entry, "repeats", math.inf) for entry in entries if "repeats" in entry]
         self._repeats = repeats[-1] if repeats else math.inf
 
     def progress(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
@@ -69,21 +71,9 @@ class MetricsLogger:
                 self._tensorboard.add_scalar(f"{kind}/{name}", value, step)
 
 
-def _lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except FileNotFoundError:
-        return []
-    return [line for line in lines if line.endswith("}\n")]  # a killed run may leave half a line
-
-
-def _step(line: str) -> int:
-    return int(_entry(line)["step"])
-
-
-def _entry(line: str) -> dict[str, Any]:
-    entry: dict[str, Any] = json.loads(line)
-    return entry
+def _number(entry: Mapping[str, Any], name: str, default: float) -> float:
+    value = entry.get(name, default)
+    return float(value) if isinstance(value, int | float) else default
 
 
 def _short(name: str, value: float) -> str:

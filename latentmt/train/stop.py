@@ -1,4 +1,7 @@
-"""A request to stop a run, from a time limit or a signal. The training loop polls it, saves and exits."""
+"""A request to stop a run, from a time limit or a signal. The training loop polls it, saves and exits.
+
+Other stages write nothing that a stop could damage, so there a signal stops them at once.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from latentmt.errors import Stopped
 
 
 class StopRequest:
@@ -23,7 +28,7 @@ class StopRequest:
 
     @contextmanager
     def graceful(self) -> Iterator[None]:
-        """Inside this context a signal only requests a stop. Outside, it ends the process at once."""
+        """Inside this context a signal only requests a stop. Outside, it stops the work at once."""
         self._graceful = True
         try:
             yield
@@ -32,9 +37,11 @@ class StopRequest:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal. A second Ctrl-C ends the process at once."""
-        if not self._graceful or (self.signal is not None and number == signal.SIGINT):
+        if self.signal is not None and number == signal.SIGINT:
             raise SystemExit(128 + number)  # the exit code that a shell gives to a process ended by a signal
         self.signal = number
+        if not self._graceful:
+            raise Stopped
 
 
 @contextmanager

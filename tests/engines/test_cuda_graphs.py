@@ -27,10 +27,10 @@ from latentmt.fields.registry import field_network
 from latentmt.infer.postprocess import PieceTable
 from latentmt.infer.search import Networks
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT, TokenOutput
+from latentmt.models.outputs import TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import cuda_graph, fused
-from latentmt.options import MAX_POSITIONS, DecodingOptions
+from latentmt.options import LENGTH_LIMIT, MAX_POSITIONS, DecodingOptions
 from latentmt.results import Candidates
 from latentmt.translator import Translator
 

@@ -302,7 +302,7 @@ def test_int8_is_close_to_single_precision(
         )
         latent = about.fingerprint if config.kind == "latent" else latent
     bundles = {kind: Graphs(bundle, seven_bits=seven_bits) for kind, bundle in open_model(tmp_path).items()}
-    model = OnnxLatent(bundles["latent"], {"score": bundles["score"]}, DIM)
+    model = OnnxLatent(bundles["latent"], {"score": bundles["score"]}, DIM, tokenizer.size)
     exact = expected.networks.latent
     assert exact is not None
     for sentence in sentences:

@@ -84,7 +84,7 @@ def test_a_bundle_of_an_unknown_kind_is_one_clear_line(tmp_path: Path) -> None:
     config = FieldConfig(kind="elsewhere", **SIZE)
     bundle = BundleConfig(languages=("de", "en"), rules=(TextRules(), TextRules()), latent=LATENT, field=config)
     network = field_network(config, LATENT)
-    save_bundle(tmp_path / "field", bundle, tokenizer, network.state_dict(), latent="0")
+    save_bundle(tmp_path / "field", bundle, tokenizer, network.state_dict(), latent="0" * 64)
     assert load_bundle(tmp_path / "field").config == replace(
         bundle, latent=load_bundle(tmp_path / "field").config.latent
     )

@@ -28,10 +28,11 @@ from latentmt.infer.postprocess import PieceTable, readable
 from latentmt.infer.search import Networks, search
 from latentmt.models.ctc import CTCOutput
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT, TokenOutput
+from latentmt.models.outputs import TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import EncoderOutput
 from latentmt.options import (
+    LENGTH_LIMIT,
     MARGINAL_SAMPLES,
     MAX_POSITIONS,
     REMOVE_REPEATS,

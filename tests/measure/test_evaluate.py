@@ -31,10 +31,9 @@ from latentmt.measure.evaluate import EvalSet, Sweep, evaluate, show_evaluation,
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import measure
 from latentmt.models.latent import LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.networks import BundleConfig, save_bundle
-from latentmt.options import DecodingOptions
+from latentmt.options import LENGTH_LIMIT, DecodingOptions
 from latentmt.results import Translation
 from latentmt.translator import Translator
 

@@ -34,12 +34,12 @@ from latentmt.fields.score import ScoreNetwork
 from latentmt.measure import health as module
 from latentmt.measure.health import Check, health, show_health
 from latentmt.models.latent import LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT, TokenOutput
+from latentmt.models.outputs import TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.networks import BundleConfig, save_bundle
 from latentmt.nn.gaussian import STD_FLOOR
 from latentmt.nn.lattice import Lattice
-from latentmt.options import DecodingOptions
+from latentmt.options import LENGTH_LIMIT, DecodingOptions
 from latentmt.translator import Translator
 
 STD = F.softplus(torch.zeros(())).item() + STD_FLOOR

@@ -40,10 +40,9 @@ from latentmt.measure.timing import (
     summary,
 )
 from latentmt.models.latent import LatentConfig
-from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import TeacherConfig
 from latentmt.networks import BundleConfig, save_bundle
-from latentmt.options import DecodingOptions
+from latentmt.options import LENGTH_LIMIT, DecodingOptions
 from latentmt.translator import Translator
 
 SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 32, "d_filter": 32, "layers": 1, "heads": 2}

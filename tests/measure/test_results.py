@@ -9,10 +9,13 @@ from rich.console import Console
 from typer.main import get_command
 
 from latentmt.cli import app
+from latentmt.errors import UserError
 from latentmt.measure.health import Check, show_health
-from latentmt.measure.results import write_result
+from latentmt.measure.results import json_file, write_result
 from latentmt.measure.samples import CHANGED, Phrase, Sample, show_samples
 from latentmt.options import DecodingOptions
+from latentmt.report.document import write_html
+from latentmt.report.make import html_file
 
 RESULT = {"bleu": 27.5, "name": "5×5"}
 
@@ -32,6 +35,26 @@ def test_a_last_line_of_json_only_without_a_terminal(tmp_path: Path, named: bool
     assert json.loads(pipe.getvalue()) == RESULT
     assert pipe.getvalue().count("\n") == 1
     assert terminal.getvalue() == ""
+
+
+def test_only_results_are_replaced(tmp_path: Path) -> None:
+    """The file that results go to may be a user's by mistake: the sources, say."""
+    path = tmp_path / "file"
+    for content, check in ((b"Ein Satz.\n", json_file), (b"[1", json_file), (b"<p>Mine.</p>", html_file)):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"file: exists and is not .*, so it is not replaced"):
+            check(path)
+        assert path.read_bytes() == content
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="a symbolic link"):
+        json_file(path)
+    path.unlink()
+    for content, check in ((b"", json_file), (b'{"bleu": 27.5}', json_file), (write_html("x", []).encode(), html_file)):
+        path.write_bytes(content)
+        assert check(path) == path
+    path.unlink()
+    assert json_file(path) == path
 
 
 def test_health_and_samples_write_json(tmp_path: Path) -> None:

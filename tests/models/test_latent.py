@@ -24,9 +24,9 @@ from torch import Tensor
 
 from latentmt.data.tokens import Layout, Pairs
 from latentmt.models.latent import LatentModel, current_weight_name
-from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.nn.attention import EncoderOutput
 from latentmt.objectives import free_bits_kl
+from latentmt.options import LENGTH_LIMIT
 
 each_output = pytest.mark.parametrize("output", OUTPUTS)
 

@@ -20,9 +20,10 @@ from latentmt.fields.registry import field_network
 from latentmt.infer.annotate import annotate
 from latentmt.infer.search import Networks
 from latentmt.models.latent import LatentConfig, LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT, TokenOutput
+from latentmt.models.outputs import TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import CrossAttention, attention_bias
+from latentmt.options import LENGTH_LIMIT
 from latentmt.projection import Projection
 from latentmt.translator import Translator
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
 from latentmt.data.tokens import Pairs
-from latentmt.errors import UserError
+from latentmt.errors import UNFINISHED, Stopped, UserError
 from latentmt.models.latent import LatentConfig
 from latentmt.networks import load_bundle, save_bundle
 from latentmt.pipeline import train_stage
@@ -335,14 +335,14 @@ def test_two_processes_give_the_result_of_one(work: Path) -> None:
     assert_equal(whole, state(work, "teacher"), 1e-5)
     forget(work, "teacher")
     halted = [*command(work, "teacher", *settings, processes=2), "--max-minutes", "0"]
-    subprocess.run(halted, capture_output=True, check=True)
+    assert subprocess.run(halted, capture_output=True, check=False).returncode == 1  # torchrun's, for 75
     assert load_progress(work, "teacher")["step"] == 10  # ranks ask each other every ten steps
     assert_equal(whole, trained(work, "teacher", *settings), 1e-5)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_signal_saves_and_the_exit_code_names_it(work: Path, number: int, code: int, whole: bool) -> None:
+def test_a_signal_saves_and_the_exit_code_says_that_it_is_unfinished(work: Path, number: int, whole: bool) -> None:
     settings = ("teacher.train.steps=100000", "teacher.train.report_every=1")
     started = command(work, "teacher", *settings)
     if whole:
@@ -356,25 +356,30 @@ def test_a_signal_saves_and_the_exit_code_names_it(work: Path, number: int, code
             break
     rest = process.stderr.read()
     process.stderr.close()
-    assert process.wait() == code
+    assert process.wait() == UNFINISHED
     assert "the same command resumes" in rest
     assert "Traceback" not in rest
     assert load_progress(work, "teacher")["step"] >= 1
 
 
-def test_outside_of_training_a_signal_ends_the_process_at_once() -> None:
-    with stop_on_signal() as stop:
-        with stop.graceful():
-            signal.raise_signal(signal.SIGTERM)
-            assert stop.requested()
-            with pytest.raises(SystemExit, match="130"):  # a second one, by hand
-                signal.raise_signal(signal.SIGINT)
-        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
-            with pytest.raises(SystemExit, match=str(code)):
-                signal.raise_signal(number)
+def test_a_time_limit_is_told_by_the_exit_code(work: Path) -> None:
+    started = [*command(work, "teacher"), "--max-minutes", "0"]
+    assert subprocess.run(started, capture_output=True, check=False).returncode == UNFINISHED
+    assert subprocess.run(started[:-2], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.long)])
+def test_outside_of_training_a_signal_stops_the_work_at_once() -> None:
+    with stop_on_signal() as stop, stop.graceful():
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.requested()
+        with pytest.raises(SystemExit, match="130"):  # a second one, by hand
+            signal.raise_signal(signal.SIGINT)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with stop_on_signal(), pytest.raises(Stopped, match=str(UNFINISHED)):
+            signal.raise_signal(number)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(33, marks=pytest.mark.long)])
 def test_a_run_killed_at_random_moments_gives_the_same_result(work: Path, kills: int) -> None:
     """SIGKILL at random moments; each time the run goes on from its last save, and ends as if nothing had been."""
     settings = (f"latent.train.steps={30 * (kills + 1)}", "latent.train.save_every=2", "latent.train.report_every=1")

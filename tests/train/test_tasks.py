@@ -27,10 +27,10 @@ from latentmt.fields.registry import field_network, learned_field
 from latentmt.fields.score import ScoreNetwork
 from latentmt.models.ctc import CTCOutput
 from latentmt.models.latent import LatentModel
-from latentmt.models.outputs import LENGTH_LIMIT
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import EncoderOutput
 from latentmt.nn.lattice import Lattice
+from latentmt.options import LENGTH_LIMIT
 from latentmt.task import Cost, Task
 from latentmt.train.glancing import GlancingConfig, given_places
 from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask

@@ -9,7 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import onnxruntime
 
@@ -29,8 +29,12 @@ from latentmt.engines.onnx.shortlist import FILE as SHORTLIST_FILE
 from latentmt.engines.onnx.shortlist import Shortlist
 from latentmt.engines.onnx.teacher import OnnxTeacher
 from latentmt.engines.onnx.trace import field_around, trace_sentence
+from latentmt.errors import UserError
 from latentmt.options import HINTS, RERANKS, BeamConfig, DecodingOptions
 from latentmt.results import Annotation, Candidate, Candidates, SentenceTrace
+
+MAX_SIZE = 4096
+"""The largest width, and the most layers or heads, of a network."""
 
 T = TypeVar("T")
 Sentences = Sequence[Sequence[int]]
@@ -159,15 +163,33 @@ def _latent(bundles: Mapping[str, Bundle], graphs: Mapping[str, Graphs]) -> Onnx
     if "latent" not in graphs:
         return None
     fields = {kind: graph for kind, graph in graphs.items() if kind not in ("latent", "teacher")}
-    config = bundles["latent"].header.latent or {}
-    return OnnxLatent(graphs["latent"], fields, config["latent_dim"])
+    bundle = bundles["latent"]
+    latent_dim = _size(bundle, "latent", "latent_dim")
+    return OnnxLatent(graphs["latent"], fields, latent_dim, bundle.tokenizer.size)
 
 
 def _teacher(bundles: Mapping[str, Bundle], graphs: Mapping[str, Graphs]) -> OnnxTeacher | None:
     if "teacher" not in graphs:
         return None
     bundle = bundles["teacher"]
-    config = bundle.header.teacher or {}
-    shortlist = Shortlist.from_bytes(bundle.read(SHORTLIST_FILE)) if SHORTLIST_FILE in bundle.about.files else None
-    sizes = (config["layers"], config["heads"], config["d_model"])
-    return OnnxTeacher(graphs["teacher"], shortlist, *sizes, bundle.tokenizer.size)
+    layers, heads, width = (_size(bundle, "teacher", name) for name in ("layers", "heads", "d_model"))
+    return OnnxTeacher(graphs["teacher"], _shortlist(bundle), layers, heads, width, bundle.tokenizer.size)
+
+
+def _shortlist(bundle: Bundle) -> Shortlist | None:
+    if SHORTLIST_FILE not in bundle.about.files:
+        return None
+    content = bundle.read(SHORTLIST_FILE)
+    try:
+        return Shortlist.from_bytes(content, bundle.tokenizer.size)
+    except UserError as error:
+        raise UserError(f"{bundle.folder / SHORTLIST_FILE}: {error}") from None
+
+
+def _size(bundle: Bundle, kind: Literal["latent", "teacher"], name: str) -> int:
+    """A size of a network. What the graphs return must agree with it."""
+    size = (getattr(bundle.header, kind) or {}).get(name)
+    if type(size) is not int or not 1 <= size <= MAX_SIZE:
+        where = f"{bundle.folder / 'config.yaml'}: {kind}.{name}"
+        raise UserError(f"{where}: expected a number from 1 to {MAX_SIZE}, got {size!r:.40}")
+    return size

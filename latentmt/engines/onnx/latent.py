@@ -59,29 +59,36 @@ class Source:
 class OnnxLatent:
     """A latent model and its learned fields."""
 
-    def __init__(self, graphs: Graphs, fields: Mapping[str, Graphs], latent_dim: int) -> None:
+    def __init__(self, graphs: Graphs, fields: Mapping[str, Graphs], latent_dim: int, vocab_size: int) -> None:
+        graphs.require("encode", "prior", "decode", "posterior_memory", "posterior", "attention")
+        for field in fields.values():
+            field.require("memory", "field")
         self._graphs, self._fields = graphs, fields
         upsampling = graphs.index.upsampling
         self.output: Output = CTCOutput(upsampling) if upsampling else TokenOutput()
-        self.latent_dim = latent_dim
+        self.latent_dim, self._vocab_size = latent_dim, vocab_size
 
     def encode(self, ids: list[int]) -> Source:
-        states, *lengths, prior, decoder = self._graphs.run("encode", {"ids": np.array([ids], dtype=np.int64)})
+        by_token, classes = (1, len(ids), None), self.output.length_classes
+        shapes = by_token, *([(classes,)] if classes else []), by_token, by_token
+        inputs = {"ids": np.array([ids], dtype=np.int64)}
+        states, *lengths, prior, decoder = self._graphs.run("encode", inputs, *shapes)
         return Source(ids, states, lengths[0].numpy() if lengths else np.zeros(0, np.float32), prior, decoder)
 
     def predict_lengths(self, source: Source, count: int, bias: float) -> Int[np.ndarray, " {count}"]:
         return self.output.predict_lengths(len(source.ids), source.lengths, count, bias)
 
     def prior(self, layout: Layout, source: Source) -> Gaussian:
-        return Gaussian(*self._graphs.arrays("prior", {"bias": layout.bias, "memory": source.prior}))
+        inputs = {"bias": layout.bias, "memory": source.prior}
+        return Gaussian(*self._graphs.arrays("prior", inputs, *2 * [self._latents(layout)]))
 
     def posterior(self, target: Tokens, places: Layout, memory: OrtValue) -> Gaussian:
         """q(z|y,x). Memory: `posterior_memory(source)`."""
         inputs = self.output.posterior_inputs(target, places)
-        return Gaussian(*self._graphs.arrays("posterior", {**inputs, "memory": memory}))
+        return Gaussian(*self._graphs.arrays("posterior", {**inputs, "memory": memory}, *2 * [self._latents(places)]))
 
     def posterior_memory(self, source: Source) -> OrtValue:
-        return self._graphs.run("posterior_memory", {"states": source.states})[0]
+        return self._graphs.run("posterior_memory", {"states": source.states}, (1, len(source.ids), None))[0]
 
     def read(self, z: Latents, places: Layout, source: Source) -> Tokens:
         """The likeliest y given z and x."""
@@ -89,7 +96,8 @@ class OnnxLatent:
 
     def logits(self, z: Latents, places: Layout, source: Source) -> Logits:
         """The logits of all pieces at each place."""
-        return self._graphs.arrays("decode", {"z": z, "memory": source.decoder, "bias": places.bias})[0]
+        inputs = {"z": z, "memory": source.decoder, "bias": places.bias}
+        return self._graphs.arrays("decode", inputs, (*places.real.shape, self._vocab_size))[0]
 
     def log_prob(self, z: Latents, places: Layout, target: Tokens, source: Source) -> Float[np.ndarray, "n t"]:
         """log p(y|z,x), token by token; 0 at padding."""
@@ -97,7 +105,8 @@ class OnnxLatent:
 
     def attention(self, z: Latents, places: Layout, target: Tokens, source: Source) -> Float[np.ndarray, "t s"]:
         """The decoder's cross-attention of one target, averaged over layers and heads, and over a token's places."""
-        (weights,) = self._graphs.arrays("attention", {"z": z, "memory": source.decoder})
+        inputs = {"z": z, "memory": source.decoder}
+        (weights,) = self._graphs.arrays("attention", inputs, (z.shape[1], len(source.ids)))
         return self.output.to_tokens(weights, lambda: self.logits(z, places, source), places, target)
 
     def field(self, method: str, source: Source, layout: Layout) -> Direction:
@@ -113,10 +122,15 @@ class OnnxLatent:
         if method not in self._fields:
             raise UserError(f"method {method}: there is no graph of it")
         graphs = self._fields[method]
-        projected = graphs.run("memory", {"states": source.states})[0]
+        projected = graphs.run("memory", {"states": source.states}, (1, len(source.ids), None))[0]
 
         def learned(z: Latents) -> Latents:
-            (direction,) = graphs.arrays("field", {"z": z, "memory": projected, "bias": layout.bias})
+            inputs = {"z": z, "memory": projected, "bias": layout.bias}
+            (direction,) = graphs.arrays("field", inputs, self._latents(layout))
             return np.where(layout.real[..., None], direction, np.float32(0))
 
         return learned
+
+    def _latents(self, layout: Layout) -> tuple[int, ...]:
+        """The shape of latents."""
+        return (*layout.real.shape, self.latent_dim)

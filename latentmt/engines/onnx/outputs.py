@@ -15,7 +15,7 @@ from latentmt.data.tokenizer import BLANK, EOS, PAD
 from latentmt.engines.onnx.lattice import Lattice
 from latentmt.engines.onnx.tokens import Layout, Tokens
 from latentmt.engines.onnx.weights import Array
-from latentmt.options import MAX_POSITIONS
+from latentmt.options import LENGTH_LIMIT, MAX_POSITIONS
 
 MIN_LENGTH = 2
 """The shortest target: a piece and EOS."""
@@ -33,6 +33,9 @@ def log_probs(logits: Logits, ids: Int[np.ndarray, "n p k"]) -> Float[np.ndarray
 
 class Output(ABC):
     """Maps logits to targets. Each method is that of the same name in `models/outputs.py`."""
+
+    length_classes: int
+    """Logits of lengths; 0 if they are not predicted."""
 
     @abstractmethod
     def predict_lengths(
@@ -76,11 +79,12 @@ class Output(ABC):
 class TokenOutput(Output):
     """One token per place."""
 
+    length_classes = 2 * LENGTH_LIMIT + 1
+
     def predict_lengths(
         self, size: int, logits: Float[np.ndarray, " classes"], count: int, bias: float
     ) -> Int[np.ndarray, " {count}"]:
-        limit = len(logits) // 2
-        lengths = size + np.arange(-limit, limit + 1) + round(bias * size)
+        lengths = size + np.arange(-LENGTH_LIMIT, LENGTH_LIMIT + 1) + round(bias * size)
         possible = (lengths >= MIN_LENGTH) & (lengths <= MAX_POSITIONS)
         best = np.argsort(-np.where(possible, logits, -np.inf), kind="stable")[:count]
         return np.clip(lengths[best], MIN_LENGTH, MAX_POSITIONS)
@@ -108,6 +112,8 @@ class TokenOutput(Output):
 
 class CTCOutput(Output):
     """Several places for each token of the source, of which some write nothing."""
+
+    length_classes = 0
 
     def __init__(self, upsampling: int) -> None:
         self._upsampling = upsampling

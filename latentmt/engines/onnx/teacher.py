@@ -12,6 +12,7 @@ from onnxruntime import OrtValue
 from latentmt.data.tokenizer import BOS, EOS, PAD
 from latentmt.engines.onnx.graphs import Graphs, Input
 from latentmt.engines.onnx.shortlist import Shortlist
+from latentmt.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class OnnxTeacher:
     def __init__(
         self, graphs: Graphs, shortlist: Shortlist | None, layers: int, heads: int, width: int, vocab_size: int
     ) -> None:
+        graphs.require("encode", "attention")
+        graphs.require(*(("rows", "score_shortlist", "step_shortlist") if shortlist else ("score", "step")))
         self.graphs, self._shortlist, self._vocab_size = graphs, shortlist, vocab_size
         self.caches = [f"{side}_{layer}" for layer in range(layers) for side in ("key", "value")]
         """The names of the cached tensors."""
@@ -51,7 +54,7 @@ class OnnxTeacher:
 
     def encode(self, ids: Sequence[int]) -> OrtValue:
         """The keys and values of a source."""
-        return self.graphs.run("encode", {"ids": np.array([ids], dtype=np.int64)})[0]
+        return self.graphs.run("encode", {"ids": np.array([ids], dtype=np.int64)}, (1, len(ids), None))[0]
 
     def log_probs(self, source: Sequence[int], targets: Sequence[Sequence[int]]) -> Float[np.ndarray, "n t"]:
         """log p of each token of targets, EOS added; 0 at padding. A shortlist is extended by their pieces."""
@@ -63,7 +66,7 @@ class OnnxTeacher:
         previous = np.concatenate((np.full((len(targets), 1), BOS), labels[:, :-1]), 1)
         vocabulary = self.vocabulary(source, labels)
         inputs = {"previous": previous, "memory": self.encode(source), "labels": vocabulary.places(labels)[..., None]}
-        (scores,) = self.graphs.arrays(vocabulary.graph("score"), inputs | vocabulary.inputs)
+        (scores,) = self.graphs.arrays(vocabulary.graph("score"), inputs | vocabulary.inputs, (*labels.shape, 1))
         real = np.arange(width) <= np.array([[len(target)] for target in targets])
         return np.where(real, scores[..., 0], 0.0)
 
@@ -74,15 +77,16 @@ class OnnxTeacher:
     def attention(self, source: Sequence[int], target: Sequence[int]) -> Float[np.ndarray, "t s"]:
         """The decoder's cross-attention, averaged over layers and heads."""
         previous = np.array([[BOS, *target]], dtype=np.int64)
-        return self.graphs.arrays("attention", {"previous": previous, "memory": self.encode(source)})[0]
+        inputs = {"previous": previous, "memory": self.encode(source)}
+        return self.graphs.arrays("attention", inputs, (previous.shape[1], len(source)))[0]
 
     def vocabulary(self, source: Sequence[int], needed: Int[np.ndarray, "*b"] | None = None) -> _Vocabulary:
         """The shortlist of a source, with the ids that are needed; all pieces without a shortlist."""
         if self._shortlist is None:
             return _Vocabulary(self._vocab_size)
-        pieces = self._shortlist.pieces(source)
-        pieces = pieces if needed is None else np.union1d(pieces, needed)
-        return _Vocabulary(len(pieces), pieces, self.graphs.run("rows", {"pieces": pieces})[0])
+        pieces = self._shortlist.pieces(source, needed)
+        (rows,) = self.graphs.run("rows", {"pieces": pieces}, (len(pieces), None))
+        return _Vocabulary(len(pieces), pieces, rows)
 
 
 class Decoder:
@@ -101,16 +105,23 @@ class Decoder:
 
         `previous`: the last token of each hypothesis. `parents`: which hypothesis of the previous call it continues.
         """
+        count = min(count, self._vocabulary.size)
         inputs = {
             "previous": np.array(previous, dtype=np.int64)[:, None],
             "parents": np.array(parents, dtype=np.int64),
             "position": np.array([self._position]),
-            "count": np.array([min(count, self._vocabulary.size)]),
+            "count": np.array([count]),
             "memory": self._memory,
         }
         caches = {f"past_{name}": cache for name, cache in zip(self._teacher.caches, self._caches, strict=True)}
-        log_probs, places, *self._caches = self._teacher.graphs.run(
-            self._vocabulary.graph("step"), inputs | caches | self._vocabulary.inputs
-        )
+        name, rows = self._vocabulary.graph("step"), len(previous)
         self._position += 1
-        return log_probs.numpy()[:, 0], self._vocabulary.ids(places.numpy()[:, 0].astype(np.int64))
+        grown = rows, self._teacher.empty_cache.shape[1], self._position, self._teacher.empty_cache.shape[3]
+        shapes = 2 * [(rows, 1, count)] + [grown] * len(caches)
+        log_probs, found, *self._caches = self._teacher.graphs.run(
+            name, inputs | caches | self._vocabulary.inputs, *shapes
+        )
+        places = found.numpy()[:, 0].astype(np.int64)
+        if not ((places >= 0) & (places < self._vocabulary.size)).all():
+            raise UserError(f"{self._teacher.graphs.path(name)}: returns tokens that there are not")
+        return log_probs.numpy()[:, 0], self._vocabulary.ids(places)

@@ -10,6 +10,7 @@ Nothing here needs torch.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,21 +20,25 @@ from safetensors.numpy import load
 
 from latentmt.bundle import Bundle
 from latentmt.data.positions import sinusoids
+from latentmt.errors import UserError
 
 Array = npt.NDArray[Any]
 TRANSPOSED, SCALE, POSITIONS = ".T", ".scale", "positions."
+_POSITIONS = re.compile(re.escape(POSITIONS) + r"([1-9]\d{0,3})")
 
 
 class Weights:
     """The weights of a bundle by name. `seven_bits`: int8 tensors are rounded to 7 bits (see `cpu.saturates`)."""
 
     def __init__(self, bundle: Bundle, seven_bits: bool) -> None:
-        self._tensors, self._seven_bits = _tensors(bundle), seven_bits
+        self._tensors, self._seven_bits, self._where = _tensors(bundle), seven_bits, bundle.folder
 
     def __getitem__(self, name: str) -> Array:
-        if name.startswith(POSITIONS):
-            return sinusoids(int(name.removeprefix(POSITIONS)))
-        tensor = self._tensors[name.removesuffix(TRANSPOSED)]
+        if width := _POSITIONS.fullmatch(name):
+            return sinusoids(int(width[1]))
+        if (of := name.removesuffix(TRANSPOSED)) not in self._tensors:
+            raise UserError(f"{self._where}: has no weight {name[:80]}, which a graph needs")
+        tensor = self._tensors[of]
         if tensor.dtype != np.int8:
             tensor = tensor.astype(np.float32, copy=False)
             tensor = 2 * tensor if self._seven_bits and name.endswith(SCALE) else tensor
@@ -46,5 +51,16 @@ def _tensors(bundle: Bundle) -> Mapping[str, Array]:
     """The tensors of a bundle, by name."""
     parts: dict[str, list[Array]] = {}
     for part in bundle.tensors(load):
-        parts.setdefault(part.name, []).append(part.tensor)
+        before, tensor = parts.setdefault(part.name, []), part.tensor
+        if part.number != len(before) or (before and (tensor.ndim == 0 or tensor.shape[1:] != before[0].shape[1:])):
+            raise UserError(f"{part.file}: {part.name[:80]} is not in order")
+        if not (tensor.dtype == np.int8 or (tensor.dtype.kind == "f" and _is_finite(tensor))):
+            raise UserError(f"{part.file}: {part.name[:80]} is not a tensor of finite numbers")
+        before.append(tensor)
     return {name: np.concatenate(arrays) if len(arrays) > 1 else arrays[0] for name, arrays in parts.items()}
+
+
+def _is_finite(tensor: Array) -> bool:
+    """Whether all numbers are finite. The sum says so in less time, unless it overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(tensor.sum(dtype=np.float32))) or bool(np.isfinite(tensor).all())

@@ -158,6 +158,7 @@ latent:
   train: &train
     {steps: 120, batch_rows: 8, learning_rate: 6e-3, warmup: 30, schedule: linear, ema_decay: 0.9, report_every: 40,
      validate_every: 120}
+  elbo: {glancing: {}, deep_supervision: true}
 fields:
   score:
     model: {preset: tiny, d_model: 32, d_filter: 32, layers: 1, heads: 2}

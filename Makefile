@@ -63,7 +63,7 @@ docs: .venv/installed-docs
 
 # What trains, measures, serves and checks, too.
 .venv/installed-dev: .venv/installed
-	$(INSTALL) --editable '.[torch,train,serve,plots,dev]'
+	$(INSTALL) --editable '.[torch,train,serve,cluster,plots,dev]'
 	touch $@
 
 .venv/installed-docs: .venv/installed

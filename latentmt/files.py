@@ -44,9 +44,9 @@ def read_plain(path: Path, limit: int = TEXT_LIMIT) -> bytes:
     return content
 
 
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content` atomically, synced to disk first. There is one writer at a time."""
-    temporary = path.with_name(f".{path.name}.writing")
+def write_atomically(path: Path, content: bytes | str, writer: str = "") -> None:
+    """Replace `path` by `content` atomically, synced to disk first. Writers at the same time need different names."""
+    temporary = path.with_name(f".{path.name}{writer}.writing")
     try:
         with temporary.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)

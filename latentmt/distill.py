@@ -18,7 +18,7 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -78,11 +78,23 @@ class DistillFacts:
 
 
 @dataclass(frozen=True)
-class _Shard:
+class Shard:
     """The translations of the sources of some batches, in order. An unusable one is empty."""
 
     ids: UInt32[np.ndarray, tokens]
     lengths: Int64[np.ndarray, n]
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """The sources of a shard, batch by batch."""
+
+    number: int
+    batches: list[list[list[int]]]
+
+
+Translate = Callable[[Iterable[ShardTask]], Iterable[tuple[ShardTask, Shard]]]
+"""Translates shards, in any order."""
 
 
 class _Sources:
@@ -130,13 +142,14 @@ def distill(
     rank: int = 0,
     world_size: int = 1,
     barrier: Callable[[], object] = lambda: None,
+    translate: Translate | None = None,
     before_write: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
 ) -> tuple[Corpus, DistillFacts]:
     """The corpus with distilled targets, written to `out` unless it exists, and its counts.
 
     Every rank calls this with the same arguments except `rank`. `barrier` returns when all ranks have called it.
-    Training pairs keep their order. Held-out splits are copied. `before_write` is called with the fingerprint and the
-    settings of the corpus before anything is written.
+    `translate` translates the shards instead of this process. Training pairs keep their order. Held-out splits are
+    copied. `before_write` is called with the fingerprint and the settings of the corpus before anything is written.
     """
     if out.resolve() == corpus.folder.resolve():
         raise UserError(f"{out}: the distilled corpus needs a folder of its own")
@@ -153,8 +166,9 @@ def distill(
         shards = _Shards(out / "parts", f"{fingerprint} by {config.shard_batches}", _plan(sources, config))
         todo = [number for number in range(rank, len(shards), world_size) if shards.read(number) is None]
         if todo:
-            search = _Search(teacher, sources, corpus.manifest.row_width, config, torch.device(device))
-            translated = _translate(search, shards, todo, show_progress=rank == 0)
+            row_width = corpus.manifest.row_width
+            translate = translate or TeacherSearch(teacher, row_width, config, torch.device(device)).translate
+            translated = _translate(translate, sources, shards, todo, show_progress=rank == 0)
         barrier()
         if rank == 0:
             _assemble(corpus, sources, out, shards, fingerprint, settings)
@@ -166,27 +180,30 @@ def distill(
     return distilled, DistillFacts(facts.pairs, facts.replaced, translated)
 
 
-class _Search:
+class TeacherSearch:
     """Beam search with a copy of the teacher, so that the caller's network is not changed."""
 
-    def __init__(
-        self, teacher: Teacher, sources: _Sources, row_width: int, config: DistillConfig, device: torch.device
-    ) -> None:
+    def __init__(self, teacher: Teacher, row_width: int, config: DistillConfig, device: torch.device) -> None:
         dtype = torch.bfloat16 if config.bf16 and device.type == "cuda" else None
         self._teacher = copy.deepcopy(teacher).to(device=device, dtype=dtype).eval()
         # A translation that does not fit into a row is unusable, so it is not searched for.
         self._beam = replace(config.beam, max_length=min(config.beam.max_length, row_width))
-        self._sources, self._device = sources, device
+        self._device = device
 
-    def __call__(self, batches: _Batches) -> _Shard:
-        """The translations of the numbered sources."""
+    def translate(self, tasks: Iterable[ShardTask]) -> Iterator[tuple[ShardTask, Shard]]:
+        """The translations of shards, one after the other."""
+        for task in tasks:
+            yield task, self(task)
+
+    def __call__(self, task: ShardTask) -> Shard:
+        """The translations of a shard."""
         targets: list[tuple[int, ...]] = []
-        for numbers in (batch.tolist() for batch in batches):
-            source = Tokens.padded([self._sources[number] for number in numbers])
+        for batch in task.batches:
+            source = Tokens.padded(batch)
             for hypothesis in beam_search(self._teacher, source.to(self._device), self._beam):
                 usable = hypothesis.finished and len(hypothesis.ids) > 1  # more than EOS
                 targets.append(hypothesis.ids if usable else ())
-        return _Shard(
+        return Shard(
             np.fromiter((id_ for ids in targets for id_ in ids), dtype=np.uint32),
             np.array([len(ids) for ids in targets], dtype=np.int64),
         )
@@ -209,18 +226,18 @@ class _Shards:
         """The number of sentences in a shard."""
         return sum(len(batch) for batch in self.plan[number])
 
-    def write(self, number: int, shard: _Shard) -> None:
+    def write(self, number: int, shard: Shard) -> None:
         content = io.BytesIO()
         np.savez(content, fingerprint=self.fingerprint, ids=shard.ids, lengths=shard.lengths)
         write_atomically(self._path(number), content.getvalue())
 
-    def read(self, number: int) -> _Shard | None:
+    def read(self, number: int) -> Shard | None:
         """A shard; None if it is missing, damaged or of another corpus."""
         try:
             with np.load(io.BytesIO(self._path(number).read_bytes()), allow_pickle=False) as file:
                 if file["fingerprint"] != self.fingerprint or len(file["lengths"]) != self.size(number):
                     return None
-                return _Shard(file["ids"], file["lengths"])
+                return Shard(file["ids"], file["lengths"])
         except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
             return None
 
@@ -228,15 +245,19 @@ class _Shards:
         return self.folder / f"{number:05d}.npz"
 
 
-def _translate(search: _Search, shards: _Shards, todo: list[int], show_progress: bool) -> int:
+def _translate(translate: Translate, sources: _Sources, shards: _Shards, todo: list[int], show_progress: bool) -> int:
     """Translate the missing shards. Returns the number of sentences translated."""
+    tasks = (
+        ShardTask(number, [[sources[sentence] for sentence in batch.tolist()] for batch in shards.plan[number]])
+        for number in todo
+    )
     total = sum(shards.size(number) for number in todo)
     progress = ProgressBar("distilling", "sentences", total) if show_progress else None
     with progress or contextlib.nullcontext():
-        for number in todo:
-            shards.write(number, search(shards.plan[number]))
+        for task, shard in translate(tasks):
+            shards.write(task.number, shard)
             if progress:
-                progress.advance(shards.size(number))
+                progress.advance(shards.size(task.number))
     return total
 
 
@@ -284,7 +305,7 @@ def _translations(shards: _Shards, sources: _Sources) -> Sentences:
     rank = np.empty(len(sources), dtype=np.int64)
     rank[sources.distinct] = np.arange(len(sources.distinct))
     lengths = np.zeros(len(sources.distinct), dtype=np.int64)
-    read: list[tuple[_Shard, Int[np.ndarray, "_"]]] = []
+    read: list[tuple[Shard, Int[np.ndarray, "_"]]] = []
     for number, batches in enumerate(shards.plan):
         shard = shards.read(number)
         if shard is None:

@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 
 from latentmt.bundle import read_format
+from latentmt.cluster.config import ClusterConfig
 from latentmt.data.corpus import Corpus
 from latentmt.data.prepare import prepare
 from latentmt.data.tokenizer import Tokenizer
@@ -79,13 +80,21 @@ def run(
     return True
 
 
-def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = False) -> Corpus:
-    """The corpus with the teacher's translations as targets."""
+def distill_corpus(
+    recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = False, cluster: ClusterConfig | None = None
+) -> Corpus:
+    """The corpus with the teacher's translations as targets, translated here or by actors on a cluster."""
     if not recipe.distill:
         raise UserError("the recipe has no distill section")
     corpus = Corpus.load(work / "corpus")
     teacher = finished_bundle(work, "teacher", corpus, ranks)
     folder = _work_folder(recipe, work, replace)
+    translate = None
+    if cluster:
+        from latentmt.distill_cluster import ClusterSearch  # it imports Ray
+
+        network = cast(Teacher, teacher.network)
+        translate = ClusterSearch(cluster, network, corpus.manifest.row_width, recipe.distill)
     try:
         distilled, facts = distill(
             cast(Teacher, teacher.network),
@@ -97,6 +106,7 @@ def distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, *, replace: bool = 
             rank=ranks.rank,
             world_size=ranks.world_size,
             barrier=ranks.barrier,
+            translate=translate,
             before_write=_before_write(folder, "distilled", ranks),
         )
     except torch.OutOfMemoryError:

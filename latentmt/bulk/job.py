@@ -28,8 +28,9 @@ from latentmt.bulk.store import Folder, StoredFile, find_files
 from latentmt.bulk.worker import Part, PartWorker, WorkerConfig
 from latentmt.bulk.writing import COLUMNS, EXTENSIONS, OutputFormat
 from latentmt.bundle import open_model
+from latentmt.cluster.config import ClusterConfig
 from latentmt.cluster.pool import Pool
-from latentmt.cluster.session import Cluster, ClusterConfig
+from latentmt.cluster.session import Cluster
 from latentmt.display import ProgressBar, table
 from latentmt.errors import UserError
 from latentmt.installed import find_model

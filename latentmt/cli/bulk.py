@@ -6,18 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from latentmt.cli.options import EngineOption, ModelOption, decoding_options
-
-AddressOption = Annotated[
-    str | None,
-    typer.Option(help="A running Ray cluster: auto, or host and port. Default: Ray starts here and ends with the job."),
-]
-ActorsOption = Annotated[
-    int | None, typer.Option(min=1, help="Actors, one CPU core each. Default: as many as there is room for.")
-]
-GpusOption = Annotated[
-    float, typer.Option(min=0, help="GPUs of each actor, or a fraction of one. 0: actors run on CPU cores.")
-]
+from latentmt.cli.options import ActorsOption, AddressOption, EngineOption, GpusOption, ModelOption, decoding_options
 
 
 @decoding_options()
@@ -44,15 +33,15 @@ def bulk(
     from latentmt.bulk.choice import ModelChoice
     from latentmt.bulk.job import BulkConfig, run_job, show_summary
     from latentmt.bulk.writing import EXTENSIONS
-    from latentmt.cluster.session import ClusterConfig
+    from latentmt.cluster.config import ClusterConfig
     from latentmt.display import output as console
     from latentmt.errors import UserError
 
     if to is not None and to not in EXTENSIONS:
         raise UserError(f"--to {to}: expected one of {', '.join(EXTENSIONS)}")
-    choice = ModelChoice(model, "cuda" if gpus_per_actor else "cpu", engine, options)
-    config = BulkConfig(input_, output, choice, column, to, rows_per_part, max_chars)
-    summary = run_job(config, ClusterConfig(address, actors, gpus_per_actor))
+    cluster = ClusterConfig(address, actors, gpus_per_actor)
+    choice = ModelChoice(model, cluster.device, engine, options)
+    summary = run_job(BulkConfig(input_, output, choice, column, to, rows_per_part, max_chars), cluster)
     show_summary(summary, console())
     if summary.damaged:
         raise UserError(f"{len(summary.damaged)} files could not be read to their end")

@@ -10,7 +10,6 @@ import logging
 import os
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +18,7 @@ os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZE
 
 import ray
 
+from latentmt.cluster.config import ClusterConfig
 from latentmt.display import info
 from latentmt.errors import UserError
 
@@ -28,18 +28,6 @@ _SYSTEM = {"enable_metrics_collection": False, "health_check_period_ms": 1000}
 """Nobody collects metrics here. A node that was killed is known to be dead after 5 s instead of 15."""
 _SHORT_ENOUGH = 40
 """Characters of a temporary folder. Sockets lie deep in it, and their paths are limited to 107."""
-
-
-@dataclass(frozen=True)
-class ClusterConfig:
-    """Where a job runs, and on how many actors."""
-
-    address: str | None = None
-    """A running cluster: `auto`, or host and port. None: one starts on this machine."""
-    actors: int | None = None
-    """The number of actors. None: as many as the cluster has room for."""
-    gpus_per_actor: float = 0.0
-    """GPUs of each actor, or a fraction of one. 0: an actor runs on a CPU core."""
 
 
 class Cluster:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -62,14 +63,19 @@ def test_twenty_kills_at_random_leave_the_same_bytes(tmp_path: Path) -> None:
     began = time.monotonic()
     bulk(tmp_path / "train.txt", tmp_path / "undisturbed", *arguments)
     duration, wanted = time.monotonic() - began, files_of(tmp_path / "undisturbed")
-    chance = random.Random(1)
-    for number in range(20):
-        kind, out = chance.choice(KINDS), tmp_path / f"out{number}"
-        job = start(tmp_path / "train.txt", out, *arguments)
-        time.sleep(chance.uniform(0.1, duration))
-        for victim in chance.sample(found := victims(job, kind), min(len(found), 1)):
-            kill(victim)
-        finish(job)
+    chance, hits = random.Random(1), 0
+    while hits < 20:
+        kind, out = chance.choice(KINDS), tmp_path / f"out{hits}"
+        with start(tmp_path / "train.txt", out, *arguments) as job:
+            wait_for(lambda: victims(job, kind))  # noqa: B023 (called at once)
+            time.sleep(chance.uniform(0, 0.7 * duration))
+            found = victims(job, kind) if job.poll() is None else []
+            for victim in chance.sample(found, min(len(found), 1)):
+                kill(victim)
+                hits += 1
+            job.communicate(timeout=PATIENCE)
         code, said = finish(start(tmp_path / "train.txt", out, *arguments))
         assert code == 0, said
-        assert files_of(out) == wanted, (number, kind)
+        assert files_of(out) == wanted, (hits, kind)
+        print(kind, "killed" if found else "ended before", flush=True)
+        shutil.rmtree(out)

@@ -174,19 +174,20 @@ def _train(plan: Plan, folder: Path, ranks: Ranks, stop: StopRequest, budget_min
         info(f"{plan.stage}: {sum(counts.values()):,} parameters ({parts})")
     corpus = plan.corpus
     try:
-        training = Trainer(
-            plan.stage,
-            plan.task,
-            corpus.split("train"),
-            corpus.split("dev"),
-            corpus.manifest.row_width,
-            plan.train,
-            folder,
-            plan.identity,
-            ranks,
-            plan.validate,
-        )
-        return training.train(stop, budget_minutes)
+        with ranks.training() as trained_by:
+            training = Trainer(
+                plan.stage,
+                plan.task,
+                corpus.split("train"),
+                corpus.split("dev"),
+                corpus.manifest.row_width,
+                plan.train,
+                folder,
+                plan.identity,
+                trained_by,
+                plan.validate,
+            )
+            return training.train(stop, budget_minutes)
     except torch.OutOfMemoryError:
         section = plan.stage if plan.stage in ("teacher", "latent") else f"fields.{plan.stage}"
         key = f"{section}.train.grad_accumulation"

@@ -90,7 +90,9 @@ def run_job(config: BulkConfig, cluster: ClusterConfig) -> BulkSummary:
     first = next(todo, None)  # what is wrong with the input is said before Ray starts
     if first is not None:
         manifest.save()
-        worker = WorkerConfig(config.model, fingerprints, config.output, to, config.max_chars)
+        # Other processes work in other folders, and other machines may have an installed model elsewhere.
+        choice = replace(config.model, name=str(model.resolve())) if _is_folder(config.model.name) else config.model
+        worker = WorkerConfig(choice, fingerprints, folder.url, to, config.max_chars)
         lost = _work(worker, cluster, itertools.chain([first], todo), manifest, source)
     manifest.complete = not source.damaged
     manifest.save()
@@ -118,10 +120,18 @@ def _work(
 
 
 def _note(source: _Source, speed: float, errors: int, lost: int) -> str:
-    left = timedelta(seconds=round(max(source.bytes - source.bytes_done, 0) / speed))
-    share = min(source.bytes_done / source.bytes, 1.0)
-    more = (f", {lost} actors lost" if lost else "") + (f", {errors:,} rows with errors" if errors else "")
-    return f"{share:.0%}, {left} left{more}"
+    notes = [f"{min(source.bytes_done / source.bytes, 1.0):.0%}"]
+    if speed > 0:
+        notes.append(f"{timedelta(seconds=round(max(source.bytes - source.bytes_done, 0) / speed))} left")
+    if lost:
+        notes.append(f"{lost} actors lost")
+    if errors:
+        notes.append(f"{errors:,} rows with errors")
+    return ", ".join(notes)
+
+
+def _is_folder(model: str | None) -> bool:
+    return model is not None and Path(model).is_dir()
 
 
 def _settings(config: BulkConfig, to: OutputFormat, model: Path, fingerprints: dict[str, str]) -> dict[str, Any]:

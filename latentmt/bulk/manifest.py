@@ -82,6 +82,10 @@ class Manifest:
         self._folder, self._settings = folder, json.loads(json.dumps(settings))
         self.inputs = [InputFacts.of(file) for file in files]
         self.parts: dict[str, PartFacts] = {}
+        self.rows = 0
+        """Rows that are done."""
+        self.errors: Counter[str] = Counter()
+        """Rows with an error, by its kind."""
         self._saved, self._took = 0.0, 0.0
         self.complete = False
 
@@ -94,6 +98,8 @@ class Manifest:
             return
         where = f"{self._folder.url}/{FILE}"
         found = _parsed(content, where)
+        if not found.parts and sizes.keys() == {FILE}:
+            return  # it had not done anything yet: what it was makes no difference
         if found.settings != self._settings:
             keys = sorted(found.settings.keys() | self._settings.keys())
             key = next(key for key in keys if found.settings.get(key) != self._settings.get(key))
@@ -107,11 +113,13 @@ class Manifest:
         if len(found.inputs) != len(self.inputs):
             raise UserError(f"{where}: the job began with {len(found.inputs)} files, now there are {len(self.inputs)}")
         self.inputs = list(found.inputs)
-        self.parts = {name: facts for name, facts in found.parts.items() if sizes.get(name) == facts.bytes}
+        for name, facts in found.parts.items():
+            if sizes.get(name) == facts.bytes:
+                self._count(name, facts)
 
     def add(self, name: str, facts: PartFacts) -> None:
         """Note a finished part, and save if it is time."""
-        self.parts[name] = facts
+        self._count(name, facts)
         waited = time.monotonic() - self._saved
         if waited > max(_SAVE_SECONDS, self._took / _SAVE_SHARE):
             self.save()
@@ -126,17 +134,10 @@ class Manifest:
         self._saved = time.monotonic()
         self._took = self._saved - start
 
-    @property
-    def rows(self) -> int:
-        return sum(facts.rows for facts in self.parts.values())
-
-    @property
-    def errors(self) -> Counter[str]:
-        """Rows with an error, by its kind."""
-        total: Counter[str] = Counter()
-        for facts in self.parts.values():
-            total.update(facts.errors)
-        return total
+    def _count(self, name: str, facts: PartFacts) -> None:
+        self.parts[name] = facts
+        self.rows += facts.rows
+        self.errors.update(facts.errors)
 
 
 def _parsed(content: bytes, where: str) -> ManifestFile:

@@ -60,8 +60,9 @@ class Folder:
     """A folder that results are written to."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
         self._files, self._root = _file_system(url)
+        self.url: str = self._files.unstrip_protocol(self._root)
+        """Absolute: other processes work in other folders."""
         self._local = isinstance(self._files, LocalFileSystem)
 
     def make(self) -> None:

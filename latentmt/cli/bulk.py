@@ -14,7 +14,9 @@ def bulk(
     input_: Annotated[
         str, typer.Argument(metavar="INPUT", help="Parquet, JSON lines, CSV or text: a file, a folder, or a URL.")
     ],
-    output: Annotated[str, typer.Argument(help="A folder, or a URL. To go on with a job, name its folder again.")],
+    output: Annotated[
+        str, typer.Argument(metavar="OUTPUT", help="A folder, or a URL. To go on with a job, name its folder again.")
+    ],
     model: ModelOption = None,
     column: Annotated[str | None, typer.Option(help="The column with the text. Default: text.")] = None,
     to: Annotated[

@@ -62,6 +62,14 @@ def test_another_job_is_refused(begun: Path) -> None:
         manifest(begun, files=INPUT * 2)
 
 
+def test_a_job_that_has_done_nothing_yet_may_be_changed(tmp_path: Path) -> None:
+    manifest(tmp_path).save()
+    assert not manifest(tmp_path, to="jsonl").parts
+    (tmp_path / "part-1").write_bytes(b"1234")
+    with pytest.raises(UserError, match="other settings"):
+        manifest(tmp_path, to="jsonl")
+
+
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").write_text("x")
     with pytest.raises(UserError, match="not empty, and not the output of a job"):

@@ -6,7 +6,8 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PATIENCE = 300
@@ -63,3 +64,11 @@ def kill(process: int) -> None:
     """End a process at once, if it is still there."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, 9)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Return when the condition holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -4,11 +4,10 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import PATIENCE, bulk, files_of, finish, kill, start, victims
+from processes import PATIENCE, bulk, files_of, finish, kill, start, victims, wait_for
 
 from latentmt.data.numbers import Sizes, write_numbers
 from latentmt.translator import Translator
@@ -20,13 +19,6 @@ def lines(folder: Path, count: int) -> Path:
     """A file of so many German sentences."""
     write_numbers(folder, Sizes(train=count, dev=1, test=1), seed=1)
     return folder / "train.de"
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def parts(out: Path) -> int:

@@ -17,7 +17,7 @@ import pytest
 
 from latentmt.bundle import read_format
 
-PATIENCE = 240
+PATIENCE = 180
 """Seconds after which a run that does not end is taken to hang."""
 STEPS = 1500
 RUNNER = """
@@ -57,9 +57,9 @@ def machines(work: Path) -> Iterator[list[subprocess.Popen[str]]]:
         command += [f"--rdzv-conf=is_host={int(number == 1)},last_call_timeout=5", f"--local-addr=127.0.0.{number}"]
         command += [str(work / "runner.py"), "train", str(work), "--work", str(work), "--stage", "teacher"]
         with (work / f"machine{number}.log").open("w") as log:
-            launchers.append(
-                subprocess.Popen([*command, "--device", "cpu", *overrides], stdout=log, stderr=log, text=True)
-            )
+            command += ["--device", "cpu", *overrides]
+            environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+            launchers.append(subprocess.Popen(command, stdout=log, stderr=log, text=True, env=environment))
     try:
         yield launchers
     finally:
@@ -71,8 +71,12 @@ def machines(work: Path) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def workers(launcher: subprocess.Popen[str]) -> list[int]:
-    """The processes that a launcher has started."""
-    return [int(child) for child in Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()]
+    """The processes that a launcher has started and that still run."""
+    try:
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text()
+    except OSError:  # the launcher has ended
+        return []
+    return [int(child) for child in children.split()]
 
 
 def wait_for(condition: Callable[[], object], work: Path) -> None:

@@ -20,7 +20,7 @@ from latentmt.data.prepare import DataConfig, prepare
 from latentmt.data.text import ParallelText
 from latentmt.data.tokenizer import EOS, TokenizerConfig
 from latentmt.data.tokens import Tokens
-from latentmt.distill import DistillConfig, DistillFacts, _fingerprint, _Shard, _Shards, distill
+from latentmt.distill import DistillConfig, DistillFacts, Shard, _fingerprint, _Shards, distill
 from latentmt.errors import UserError
 from latentmt.infer.beam import Hypothesis, beam_search
 from latentmt.models.teacher import Teacher, TeacherConfig
@@ -241,7 +241,7 @@ def test_several_ranks_give_the_result_of_one(
 def test_a_flipped_bit_in_a_shard_never_changes_a_translation(tmp_path: Path) -> None:
     """The shard is translated again, unless the bit is of no importance."""
     shards = _Shards(tmp_path, "fingerprint", [[np.arange(3)]])
-    shards.write(0, _Shard(np.arange(6, dtype=np.uint32), np.array([1, 2, 3])))
+    shards.write(0, Shard(np.arange(6, dtype=np.uint32), np.array([1, 2, 3])))
     path = tmp_path / "00000.npz"
     content = path.read_bytes()
     for position in random.Random(1).sample(range(8 * len(content)), 1000):

@@ -259,33 +259,43 @@ def time_bulk(systems: Sequence[System], rows: Sequence[Row], texts: list[str]) 
 
 
 def draw(rows: Sequence[Row], folder: Path) -> None:
-    """Quality against time: a panel for each set, a line for each engine."""
+    """Quality against time, means over the sets: a panel for BLEU and one for chrF."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter, ScalarFormatter
 
     from latentmt.plots.style import WIDTH, write_figure
 
-    names = list(rows[0].bleu)
     styles = {"onnx": ("#009E73", "o"), "torch": ("#999999", "s"), "ctranslate2": ("#D55E00", "^")}
     labels = {"onnx": "latentmt, int8", "torch": "latentmt, torch fp32", "ctranslate2": "CTranslate2, int8"}
+    scored = [row for row in rows if row.bleu]
 
     def figure() -> Figure:
-        drawn = Figure(figsize=(WIDTH, 3.0), layout="constrained")
-        for axes, name in zip(drawn.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-            for engine, (color, marker) in styles.items():
-                points = [
-                    (row.milliseconds[name], row.chrf[name], row.name)
-                    for row in rows
-                    if row.engine == engine and name in row.chrf
-                ]
-                times, scores, _ = zip(*sorted(points), strict=True)
-                axes.plot(times, scores, color=color, marker=marker, label=labels[engine], linewidth=0.8)
-                for x, y, label in points:
-                    axes.annotate(label.partition(": ")[2], (x, y), (3, 3), textcoords="offset points", fontsize=5.5)
+        drawn = Figure(figsize=(WIDTH, 3.4), layout="constrained")
+        for axes, measure_ in zip(drawn.subplots(1, 2), ("BLEU", "chrF"), strict=True):
+            for row in scored:
+                color, marker = styles[row.engine]
+                x = statistics.fmean(row.milliseconds.values())
+                y = statistics.fmean((row.bleu if measure_ == "BLEU" else row.chrf).values())
+                axes.plot(x, y, color=color, marker=marker, linestyle="none", label=labels[row.engine])
+                name, left = row.name.partition(": ")[2], row.engine == "ctranslate2"
+                axes.annotate(
+                    name,
+                    (x, y),
+                    (-5, 2) if left else (5, -8 if name in ("delta-1", "reranker, greedy") else -2),
+                    textcoords="offset points",
+                    ha="right" if left else "left",
+                    fontsize=6.5,
+                    color=color,
+                )
             axes.set_xscale("log")
-            axes.set_title(name)
+            axes.set_xlim(0.7, 70)
+            axes.set_xticks([1, 2, 5, 10, 20, 50])
+            axes.xaxis.set_major_formatter(ScalarFormatter())
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_title(f"mean {measure_}")
             axes.set_xlabel("CPU ms a sentence, one core")
-        drawn.axes[0].set_ylabel("chrF")
-        drawn.axes[-1].legend(loc="lower right")
+        named = dict(zip(*reversed(drawn.axes[0].get_legend_handles_labels()), strict=True))
+        drawn.axes[0].legend(named.values(), named.keys(), loc="lower right")
         return drawn
 
     write_figure(figure, make_folder(folder), "cpu")

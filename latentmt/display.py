@@ -34,6 +34,7 @@ class ProgressBar:
         self._what, self._unit, self._total = what, unit, total
         self._start = time.monotonic()
         self.done = 0
+        self._note = ""
         self._last_line = self._start
         self._bar: Progress | None = None
         if sys.stderr.isatty():
@@ -51,8 +52,10 @@ class ProgressBar:
             self._bar.start()
         return self
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int, note: str = "") -> None:
+        """Count more units. The note is shown after them."""
         self.done += count
+        self._note = f", {note}" if note else ""
         if self._bar:
             self._bar.update(self._task, completed=self.done, count=self._status())
         elif time.monotonic() - self._last_line > _LINE_INTERVAL:
@@ -70,7 +73,7 @@ class ProgressBar:
     def _status(self) -> str:
         total = f" of {self._total:,}" if self._total else ""
         rate = self.done / max(time.monotonic() - self._start, 1e-9)
-        return f"{self.done:,}{total} {self._unit} ({rate:,.0f}/s)"
+        return f"{self.done:,}{total} {self._unit} ({rate:,.0f}/s){self._note}"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -16,11 +16,12 @@ import contextlib
 import copy
 import hashlib
 import io
+import itertools
 import json
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -83,11 +84,23 @@ class DistillFacts:
 
 
 @dataclass(frozen=True)
-class _Shard:
+class Shard:
     """The translations of the sources of some batches, in order. An unusable one is empty."""
 
     ids: UInt32[np.ndarray, tokens]
     lengths: Int64[np.ndarray, n]
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """The sources of a shard, batch by batch."""
+
+    number: int
+    batches: list[list[list[int]]]
+
+
+Translate = Callable[[Iterable[ShardTask]], Iterable[tuple[ShardTask, Shard]]]
+"""Translates shards, in any order."""
 
 
 class _Sources:
@@ -135,6 +148,7 @@ def distill(
     rank: int = 0,
     world_size: int = 1,
     barrier: Callable[[], object] = lambda: None,
+    translate: Translate | None = None,
     stop: Callable[[], bool] = lambda: False,
     any_rank: Callable[[bool], bool] = bool,
     before_write: Callable[[str, Mapping[str, Any]], None] = lambda fingerprint, settings: None,
@@ -142,9 +156,9 @@ def distill(
     """The corpus with distilled targets, written to `out` unless it exists, and its counts.
 
     Every rank calls this with the same arguments except `rank`. `barrier` returns when all ranks have called it.
-    `stop` is asked before each shard: whether this rank has to stop. `any_rank` tells all ranks whether any has to.
-    Training pairs keep their order. Held-out splits are copied. `before_write` is called with the fingerprint and the
-    settings of the corpus before anything is written.
+    `translate` translates the shards instead of this process. `stop` is asked before each shard: whether this rank has
+    to stop. `any_rank` tells all ranks whether any has to. Training pairs keep their order. Held-out splits are copied.
+    `before_write` is called with the fingerprint and the settings of the corpus before anything is written.
     """
     if out.resolve() == corpus.folder.resolve():
         raise UserError(f"{out}: the distilled corpus needs a folder of its own")
@@ -161,8 +175,9 @@ def distill(
         shards = _Shards(out / "parts", f"{fingerprint} by {config.shard_batches}", _plan(sources, config))
         todo = [number for number in range(rank, len(shards), world_size) if shards.read(number) is None]
         if todo:
-            search = _Search(teacher, sources, corpus.manifest.row_width, config, torch.device(device))
-            translated = _translate(search, shards, todo, stop, show_progress=rank == 0)
+            row_width = corpus.manifest.row_width
+            translate = translate or TeacherSearch(teacher, row_width, config, torch.device(device)).translate
+            translated = _translate(translate, sources, shards, todo, stop, show_progress=rank == 0)
         if any_rank(stop()):
             raise Stopped
         barrier()
@@ -176,27 +191,30 @@ def distill(
     return distilled, DistillFacts(facts.pairs, facts.replaced, translated)
 
 
-class _Search:
+class TeacherSearch:
     """Beam search with a copy of the teacher, so that the caller's network is not changed."""
 
-    def __init__(
-        self, teacher: Teacher, sources: _Sources, row_width: int, config: DistillConfig, device: torch.device
-    ) -> None:
+    def __init__(self, teacher: Teacher, row_width: int, config: DistillConfig, device: torch.device) -> None:
         dtype = torch.bfloat16 if config.bf16 and device.type == "cuda" else None
         self._teacher = copy.deepcopy(teacher).to(device=device, dtype=dtype).eval()
         # A translation that does not fit into a row is unusable, so it is not searched for.
         self._beam = replace(config.beam, max_length=min(config.beam.max_length, row_width))
-        self._sources, self._device = sources, device
+        self._device = device
 
-    def __call__(self, batches: _Batches) -> _Shard:
-        """The translations of the numbered sources."""
+    def translate(self, tasks: Iterable[ShardTask]) -> Iterator[tuple[ShardTask, Shard]]:
+        """The translations of shards, one after the other."""
+        for task in tasks:
+            yield task, self(task)
+
+    def __call__(self, task: ShardTask) -> Shard:
+        """The translations of a shard."""
         targets: list[tuple[int, ...]] = []
-        for numbers in (batch.tolist() for batch in batches):
-            source = Tokens.padded([self._sources[number] for number in numbers])
+        for batch in task.batches:
+            source = Tokens.padded(batch)
             for hypothesis in beam_search(self._teacher, source.to(self._device), self._beam):
                 usable = hypothesis.finished and len(hypothesis.ids) > 1  # more than EOS
                 targets.append(hypothesis.ids if usable else ())
-        return _Shard(
+        return Shard(
             np.fromiter((id_ for ids in targets for id_ in ids), dtype=np.uint32),
             np.array([len(ids) for ids in targets], dtype=np.int64),
         )
@@ -221,18 +239,18 @@ class _Shards:
         """The number of sentences in a shard."""
         return sum(len(batch) for batch in self.plan[number])
 
-    def write(self, number: int, shard: _Shard) -> None:
+    def write(self, number: int, shard: Shard) -> None:
         content = io.BytesIO()
         np.savez(content, fingerprint=self.fingerprint, ids=shard.ids, lengths=shard.lengths)
         write_atomically(self._path(number), content.getvalue())
 
-    def read(self, number: int) -> _Shard | None:
+    def read(self, number: int) -> Shard | None:
         """A shard; None if it is missing, damaged or of another corpus."""
         try:
             with np.load(io.BytesIO(self._path(number).read_bytes()), allow_pickle=False) as file:
                 if file["fingerprint"] != self.fingerprint or len(file["lengths"]) != self.size(number):
                     return None
-                return _Shard(file["ids"], file["lengths"])
+                return Shard(file["ids"], file["lengths"])
         except (OSError, EOFError, KeyError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error):
             return None
 
@@ -245,18 +263,27 @@ def _remove_shards(folder: Path) -> None:
         info(f"{folder}: kept, since it holds {left[0]}")
 
 
-def _translate(search: _Search, shards: _Shards, todo: list[int], stop: Callable[[], bool], show_progress: bool) -> int:
+def _translate(
+    translate: Translate,
+    sources: _Sources,
+    shards: _Shards,
+    todo: list[int],
+    stop: Callable[[], bool],
+    show_progress: bool,
+) -> int:
     """Translate the missing shards, until a stop is requested. Returns the number of sentences translated."""
+    tasks = (
+        ShardTask(number, [[sources[sentence] for sentence in batch.tolist()] for batch in shards.plan[number]])
+        for number in itertools.takewhile(lambda _: not stop(), todo)
+    )
     total, translated = sum(shards.size(number) for number in todo), 0
     progress = ProgressBar("distilling", "sentences", total) if show_progress else None
     with progress or contextlib.nullcontext():
-        for number in todo:
-            if stop():
-                break
-            shards.write(number, search(shards.plan[number]))
-            translated += shards.size(number)
+        for task, shard in translate(tasks):
+            shards.write(task.number, shard)
+            translated += shards.size(task.number)
             if progress:
-                progress.advance(shards.size(number))
+                progress.advance(shards.size(task.number))
     return translated
 
 
@@ -304,7 +331,7 @@ def _translations(shards: _Shards, sources: _Sources) -> Sentences:
     rank = np.empty(len(sources), dtype=np.int64)
     rank[sources.distinct] = np.arange(len(sources.distinct))
     lengths = np.zeros(len(sources.distinct), dtype=np.int64)
-    read: list[tuple[_Shard, Int[np.ndarray, "_"]]] = []
+    read: list[tuple[Shard, Int[np.ndarray, "_"]]] = []
     for number, batches in enumerate(shards.plan):
         shard = shards.read(number)
         if shard is None:

@@ -18,6 +18,7 @@ from typing import Any, cast
 import torch
 
 from latentmt.bundle import read_format
+from latentmt.cluster.config import ClusterConfig
 from latentmt.data.corpus import Corpus
 from latentmt.data.prepare import prepare
 from latentmt.data.tokenizer import Tokenizer
@@ -92,19 +93,36 @@ def run(
 
 
 def distill_corpus(
-    recipe: Recipe, work: Path, ranks: Ranks, *, stop: StopRequest | None = None, replace: bool = False
+    recipe: Recipe,
+    work: Path,
+    ranks: Ranks,
+    *,
+    stop: StopRequest | None = None,
+    replace: bool = False,
+    cluster: ClusterConfig | None = None,
 ) -> Corpus:
-    """The corpus with the teacher's translations as targets. `Stopped` is raised if a stop was requested."""
+    """The corpus with the teacher's translations as targets, translated here or by actors on a cluster.
+
+    `Stopped` is raised if a stop was requested.
+    """
     with _owned(work, ranks):
-        return _distill_corpus(recipe, work, ranks, stop or StopRequest(), replace)
+        return _distill_corpus(recipe, work, ranks, stop or StopRequest(), replace, cluster)
 
 
-def _distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, stop: StopRequest, replace: bool) -> Corpus:
+def _distill_corpus(
+    recipe: Recipe, work: Path, ranks: Ranks, stop: StopRequest, replace: bool, cluster: ClusterConfig | None = None
+) -> Corpus:
     if not recipe.distill:
         raise UserError("the recipe has no distill section")
     corpus = Corpus.load(work / "corpus")
     teacher = finished_bundle(work, "teacher", corpus, ranks)
     folder = _work_folder(recipe, work, replace)
+    translate = None
+    if cluster:
+        from latentmt.distill_cluster import ClusterSearch  # it imports Ray
+
+        network = cast(Teacher, teacher.network)
+        translate = ClusterSearch(cluster, network, corpus.manifest.row_width, recipe.distill)
     try:
         distilled, facts = distill(
             cast(Teacher, teacher.network),
@@ -116,6 +134,7 @@ def _distill_corpus(recipe: Recipe, work: Path, ranks: Ranks, stop: StopRequest,
             rank=ranks.rank,
             world_size=ranks.world_size,
             barrier=ranks.barrier,
+            translate=translate,
             stop=stop.requested,
             any_rank=ranks.any,
             before_write=_before_write(folder, "distilled", ranks),
@@ -199,19 +218,20 @@ def _train(plan: Plan, folder: Path, ranks: Ranks, stop: StopRequest, budget_min
         info(f"{plan.stage}: {sum(counts.values()):,} parameters ({parts})")
     corpus = plan.corpus
     try:
-        training = Trainer(
-            plan.stage,
-            plan.task,
-            corpus.split("train"),
-            corpus.split("dev"),
-            corpus.manifest.row_width,
-            plan.train,
-            folder,
-            plan.identity,
-            ranks,
-            plan.validate,
-        )
-        return training.train(stop, budget_minutes)
+        with ranks.training() as trained_by:
+            training = Trainer(
+                plan.stage,
+                plan.task,
+                corpus.split("train"),
+                corpus.split("dev"),
+                corpus.manifest.row_width,
+                plan.train,
+                folder,
+                plan.identity,
+                trained_by,
+                plan.validate,
+            )
+            return training.train(stop, budget_minutes)
     except torch.OutOfMemoryError:
         section = plan.stage if plan.stage in ("teacher", "latent") else f"fields.{plan.stage}"
         key = f"{section}.train.grad_accumulation"

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import latentmt
-from latentmt.cli import measure, models, serve, train, translate
+from latentmt.cli import bulk, measure, models, serve, train, translate
 from latentmt.errors import UNFINISHED, Stopped, UserError
 
 app = typer.Typer(
@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 
 for _command in (
-    *(translate.translate, translate.trace, serve.serve),
+    *(translate.translate, translate.trace, bulk.bulk, serve.serve),
     *(models.models, models.inspect, models.export),
     *(train.run, train.prepare, train.train, train.distill, train.numbers, train.health),
     *(measure.evaluate, measure.bench, measure.samples, measure.report),
@@ -49,7 +49,12 @@ _USER_ERRNOS = (
 """Disks that are full, files that may not be written, and paths that lead nowhere."""
 
 
-_EXTRAS = {"torch": "train", "onnx": "train", "matplotlib": "plots", "fastapi": "serve", "uvicorn": "serve"}
+_EXTRAS = {
+    **dict.fromkeys(("torch", "onnx"), "train"),
+    **dict.fromkeys(("ray", "pyarrow", "fsspec", "zstandard"), "cluster"),
+    **dict.fromkeys(("fastapi", "uvicorn"), "serve"),
+    "matplotlib": "plots",
+}
 """Packages that not every installation has, and the extra that brings them."""
 
 

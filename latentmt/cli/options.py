@@ -28,6 +28,16 @@ ThreadsOption = Annotated[
     int | None,
     typer.Option(help="Cores for each batch. Default: one, and as many batches side by side as there are cores."),
 ]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="A running Ray cluster: auto, or host and port. Default: Ray starts here and ends with the job."),
+]
+ActorsOption = Annotated[
+    int | None, typer.Option(min=1, help="Actors, one CPU core each. Default: as many as there is room for.")
+]
+GpusOption = Annotated[
+    float, typer.Option(min=0, help="GPUs of each actor, or a fraction of one. 0: actors run on CPU cores.")
+]
 SourceOption = Annotated[Path, typer.Option(help="Source sentences, a line each.")]
 ReferencesOption = Annotated[list[Path], typer.Option(help="References, a line each; may be given several times.")]
 JsonFileOption = Annotated[Path | None, typer.Option("--json", help="Write the results to this file as JSON, too.")]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from latentmt.cli.options import AUTO, DeviceOption, JsonFileOption
+from latentmt.cli.options import AUTO, ActorsOption, AddressOption, DeviceOption, GpusOption, JsonFileOption
 from latentmt.cli.recipes import DataOption, RecipeArgument, SetOption, WorkOption, data_folder, work_folder
 from latentmt.errors import Stopped
 
@@ -135,16 +135,27 @@ def distill(
     device: DeviceOption = AUTO,
     max_minutes: MaxOption = None,
     replace: ReplaceOption = False,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Translate on Ray actors, here or on a cluster.")] = False,
+    address: AddressOption = None,
+    actors: ActorsOption = None,
+    gpus_per_actor: GpusOption = 0.0,
 ) -> None:
     """Translate the training sources with the teacher, for the latent model to learn from."""
+    from latentmt.cluster.config import ClusterConfig
+    from latentmt.errors import UserError
     from latentmt.pipeline import distill_corpus
     from latentmt.recipe import load_recipe
     from latentmt.train.ranks import init_distributed
     from latentmt.train.stop import stop_on_signal
 
+    if not cluster and (address or actors or gpus_per_actor):
+        raise UserError("--address, --actors and --gpus-per-actor need --cluster")
+    where = ClusterConfig(address, actors, gpus_per_actor) if cluster else None
     loaded, folder = load_recipe(recipe, set_ or ()), work_folder(recipe, work)
-    with init_distributed(device) as ranks, stop_on_signal(max_minutes) as stop:
-        distill_corpus(loaded, folder, ranks, stop=stop, replace=replace)
+    with init_distributed("cpu" if cluster else device) as ranks, stop_on_signal(max_minutes) as stop:
+        if cluster and ranks.world_size > 1:
+            raise UserError("--cluster: Ray starts the processes; leave torchrun out")
+        distill_corpus(loaded, folder, ranks, stop=stop, replace=replace, cluster=where)
 
 
 def health(

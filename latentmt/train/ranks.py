@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,11 @@ from torch import Tensor
 
 from latentmt.device import AUTO, find_device
 from latentmt.errors import UserError
+
+PATIENCE = timedelta(days=1)
+"""Ranks may wait for hours: while rank 0 prepares a corpus, or while the slowest one distils its share."""
+TRAINING_PATIENCE = timedelta(minutes=10)
+"""Steps take less than a second, and validation minutes. A rank that is silent for longer is lost or frozen."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class Ranks:
     rank: int = 0
     world_size: int = 1
     device: torch.device = torch.device("cpu")  # noqa: RUF009 (immutable)
+    group: Any = None
+    """The process group of its messages. None: that of all ranks, which is patient."""
 
     @property
     def is_main(self) -> bool:
@@ -39,7 +47,7 @@ class Ranks:
         if self.world_size == 1 or not tensors:
             return
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        dist.all_reduce(flat)
+        dist.all_reduce(flat, group=self.group)
         for tensor, total in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(total.view_as(tensor))
 
@@ -48,7 +56,7 @@ class Ranks:
         if self.world_size == 1:
             return flag
         answer = torch.tensor([int(flag)], device=self.device)
-        dist.all_reduce(answer, dist.ReduceOp.MAX)
+        dist.all_reduce(answer, dist.ReduceOp.MAX, group=self.group)
         return bool(answer.item())
 
     def broadcast(self, value: int) -> int:
@@ -56,13 +64,27 @@ class Ranks:
         if self.world_size == 1:
             return value
         agreed = torch.tensor([value], device=self.device)
-        dist.broadcast(agreed, 0)
+        dist.broadcast(agreed, 0, group=self.group)
         return int(agreed.item())
 
     def barrier(self) -> None:
         """Wait until all ranks have reached this call."""
         if self.world_size > 1:
-            dist.barrier()
+            dist.barrier(group=self.group)
+
+    @contextmanager
+    def training(self) -> Iterator[Ranks]:
+        """The same ranks, but a message that waits for minutes is an error, which ends the process.
+
+        `torchrun` then starts all processes again, and training goes on from the last save.
+        """
+        if self.world_size == 1:
+            yield self
+            return
+        self.barrier()  # patiently: from here on all ranks train
+        group = dist.new_group(timeout=TRAINING_PATIENCE)
+        yield replace(self, group=group)
+        dist.destroy_process_group(group)
 
 
 @contextmanager
@@ -75,8 +97,7 @@ def init_distributed(name: str = AUTO) -> Iterator[Ranks]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    # Ranks may wait for hours: while rank 0 prepares a corpus, or while the slowest one distils its share.
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=1))
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size(), device)
     finally:

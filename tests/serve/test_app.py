@@ -207,7 +207,7 @@ def test_html_is_queued_as_one_request(translator: Translator) -> None:
         ({"q": TEXT, "alternatives": 1, "format": "html"}, "alternatives: there are none with the format html"),
         ({"q": TEXT, "alternatives": 11}, "alternatives: input should be less than or equal to 10"),
         ({"q": TEXT, "source": "en", "target": "de"}, "English to German: this server translates German to English"),
-        ({"q": TEXT, "source": "x\ny", "target": "en"}, "x y to English: this server translates German to English"),
+        ({"q": TEXT, "source": "x\ny", "target": "en"}, "x\\ny to English: this server translates German to English"),
         ({"q": TEXT, "target": "xx"}, "German to xx"),
     ],
 )

@@ -23,10 +23,10 @@ MICROSOFT = "com.microsoft"
 OPERATORS = frozenset({"DynamicQuantizeMatMul", "FusedMatMul", "MultiHeadAttention"})
 """Those of them that are used. All standard operators may be used."""
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES, _FIXED32 = 0, 2, 5
 
-# The fields that a message may have, by number: another message, or `text` or `number`.
-# The numbers are those of onnx.proto.
+# The fields that a message may have, by the numbers of onnx.proto: a name, and what it is: another message, text (or
+# bytes), a number, or several numbers.
 _FIELDS: dict[str, dict[int, tuple[str, str]]] = {
     "model": {
         1: ("ir_version", "number"),
@@ -149,14 +149,14 @@ def _fields(content: bytes, message: str) -> Iterator[_Field]:
         name, kind = _FIELDS[message].get(tag >> 3, ("", ""))
         wire = tag & 7
         if not name or wire not in _wires(kind):
-            raise _InvalidError(f"field {tag >> 3} of a {message} is not allowed")
+            raise _InvalidError(f"{message} has a field {tag >> 3}, which is not allowed")
         if wire == _VARINT:
             _, after = _varint(content, position)
         elif wire == _BYTES:
             length, position = _varint(content, position)
             after = position + length
         else:
-            after = position + (8 if wire == _FIXED64 else 4)
+            after = position + 4
         if after > end:
             raise _InvalidError("truncated")
         yield _Field(name, kind, content[position:after] if wire == _BYTES else b"")
@@ -165,9 +165,9 @@ def _fields(content: bytes, message: str) -> Iterator[_Field]:
 
 def _wires(kind: str) -> tuple[int, ...]:
     """How a field may be encoded. Several numbers may be in one field, or in one each."""
-    if kind in ("number", "numbers"):
-        return (_VARINT, _FIXED32, _BYTES) if kind == "numbers" else (_VARINT, _FIXED32)
-    return (_BYTES,)
+    if kind == "numbers":
+        return _VARINT, _FIXED32, _BYTES
+    return (_VARINT, _FIXED32) if kind == "number" else (_BYTES,)
 
 
 def _varint(content: bytes, position: int) -> tuple[int, int]:

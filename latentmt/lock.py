@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import shlex
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from latentmt.files import is_alive, make_folder
 LOCK = "latentmt.lock"
 _LONGEST = 4096
 """Bytes of it that are read."""
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,18 @@ class Owner:
 def lock(folder: Path) -> Iterator[None]:
     """Own a folder. If another process does, the error says which."""
     path = make_folder(folder) / LOCK
-    descriptor = _acquire(path)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # a stop in between would leave the file behind
     try:
-        yield
+        descriptor = _acquire(path)
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            yield
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()  # before the kernel's lock is released, so that nobody's new file is removed
+            os.close(descriptor)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()  # before the kernel's lock is released, so that nobody's new file is removed
-        os.close(descriptor)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _acquire(path: Path) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 from processes import below, finish, kill, start, wait_for
 
 from latentmt.data.numbers import Sizes, write_numbers
@@ -36,8 +37,9 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+def listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
         return True
     return False
 
@@ -48,13 +50,12 @@ def test_a_job_goes_on_when_a_node_of_its_cluster_is_lost(tmp_path: Path) -> Non
     source, out = tmp_path / "train.txt", tmp_path / "out"
     (tmp_path / "train.de").rename(source)
     port, folder = free_port(), tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    here = "--node-ip-address=127.0.0.1"
-    head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}", here)
-    with node(*head):
-        wait_for(lambda: listens(port))
-        with node(f"--address=127.0.0.1:{port}", here) as second:
+    address = f"{ray.util.get_node_ip_address()}:{port}"
+    with node("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}"):
+        wait_for(lambda: listens(address))
+        with node(f"--address={address}") as second:
             wait_for(lambda: any("/raylet/raylet " in command for _, command in below(second.pid)))
-            arguments = ("--address", f"127.0.0.1:{port}", "--actors", "2", "--to", "text", "--rows-per-part", "20")
+            arguments = ("--address", address, "--actors", "2", "--to", "text", "--rows-per-part", "20")
             with start(source, out, *arguments) as job:
                 wait_for(lambda: any("PartWorker" in command for _, command in below(second.pid)))
                 wait_for(lambda: len(list(out.glob("part-*"))) >= 3)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,11 @@ class TextRules(Section):
 # Control characters are replaced by spaces. Zero-width characters are removed.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")
+# A row of symbols in which there may be too many combining marks. Marks are no word characters.
+_MANY_SYMBOLS = re.compile(r"[^\w\s\x00-\x7f]{31,}")
+MAX_MARKS = 30
+"""Combining marks in a row. More are dropped: NFC sorts them in time quadratic in their number. No language has so many
+(Unicode's stream-safe text has the same bound)."""
 _WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
 _CEDILLA_TO_COMMA = str.maketrans("şţŞŢ", "șțȘȚ")
 _ROMANIAN_TO_PLAIN = str.maketrans("ășțâîĂȘȚÂÎ", "astaiASTAI")
@@ -36,13 +42,31 @@ def normalise(text: str, rules: TextRules) -> str:
     """The text in NFC, on one line, single-spaced, with the rules applied. Idempotent."""
     text = _CONTROL.sub(" ", text)
     if not text.isascii():
-        text = unicodedata.normalize("NFC", _INVISIBLE.sub("", text))
+        text = _nfc(_INVISIBLE.sub("", text))
     text = " ".join(text.split())
     if rules.language_rules == "romanian":
         text = text.translate(_CEDILLA_TO_COMMA).translate(_ROMANIAN_TO_PLAIN)
     if rules.lowercase:
         text = text.lower()
-    return text if text.isascii() else unicodedata.normalize("NFC", text)  # lower-casing can undo NFC
+    return text if text.isascii() else _nfc(text)  # lower-casing can undo NFC
+
+
+def _nfc(text: str) -> str:
+    """NFC, with a bounded number of marks in a row before and after. (Some characters are decomposed.)"""
+    return _bounded_marks(unicodedata.normalize("NFC", _bounded_marks(text)))
+
+
+def _bounded_marks(text: str) -> str:
+    return _MANY_SYMBOLS.sub(lambda symbols: "".join(_without_excess(symbols[0])), text)
+
+
+def _without_excess(symbols: str) -> Iterator[str]:
+    """The symbols without the marks that follow too many others."""
+    marks = 0
+    for symbol in symbols:
+        marks = marks + 1 if unicodedata.category(symbol).startswith("M") else 0
+        if marks <= MAX_MARKS:
+            yield symbol
 
 
 def origins(text: str, rules: TextRules) -> list[int]:

@@ -1,23 +1,31 @@
 """HTML → the texts in it → the same HTML around their translations.
 
+The HTML is read as a browser reads it (lexbor) and written as the standard says. So what comes back is what a browser
+made of the source: tags are closed and nested properly, names are in lower case, values are quoted. Elements, their
+attributes and what is not translated stay what they were.
+
 The content between two block tags is one text, inline tags included. Line breaks in it have no meaning. `tags` puts
-inline tags back, and what must not be translated: code, scripts, comments, images, `translate="no"`. Every tag comes
-back once, and nested tags stay nested. A tag whose partner is not in the same block stays where it is and ends the
-text. Attributes are not translated.
+inline tags back, and what must not be translated: code, scripts, comments, images, `translate="no"`. An inline element
+with a block in it ends the text, as a block does. Attributes are not translated.
+
+Some HTML means something else each time that it is read and written. So the result is read once more, in all ways in
+which a browser may read it. If it has an element or an attribute that the source had not, the source is returned.
 """
 
 from __future__ import annotations
 
-import html
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from typing import Literal
 
+from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
+
+from latentmt.errors import UserError
 from latentmt.results import Translation
-from latentmt.serve.tags import Node, insert_tags
+from latentmt.serve.tags import Node, escape, insert_tags
 
 
 def _names(text: str) -> frozenset[str]:
@@ -32,172 +40,210 @@ INLINE = _names(
 )
 """Elements that are part of a sentence."""
 INLINE_VERBATIM = _names("code kbd samp var")
-VERBATIM = INLINE_VERBATIM | _names("iframe math noscript pre script style svg template textarea xmp")
-"""Elements whose content is not translated."""
+VERBATIM = INLINE_VERBATIM | _names(
+    "iframe math noembed noframes noscript plaintext pre script style svg template textarea xmp"
+)
+"""Elements whose content is not translated. All whose text is no HTML are among them."""
+_OPAQUE = _names("script style template")
 INLINE_VOID = _names("img wbr")
-VOID = INLINE_VOID | _names("area base br col embed hr input link meta param source track")
+VOID = INLINE_VOID | _names(
+    "area base basefont bgsound br col embed frame hr input keygen link meta param source track"
+)
 """Elements without an end tag."""
+MAX_INLINE_DEPTH = 16
+"""Inline elements within each other. Deeper ones count as blocks, so that placing tags takes a bounded time."""
+_MAX_CLONES = 1000
+"""Elements that reading may add to those of the source, for formatting that is not closed where it should be."""
+
+_BODY = "body"
+_DOCUMENT = ""
+_CONTEXTS = {
+    "tr": ("td", "th"),
+    "tbody": ("tr",),
+    "table": ("tbody", "thead", "tfoot", "caption", "colgroup"),
+    "colgroup": ("col",),
+    "select": ("option", "optgroup"),
+    _DOCUMENT: ("!doctype", "html", "head", "body", "frameset"),
+}
+"""The element in which a fragment that begins with these is read; a browser would drop them elsewhere."""
+_CONTEXT_OF = {name: context for context, names in _CONTEXTS.items() for name in names}
+_FIRST_TAG = re.compile(r"\s*+(?:<!--(?:(?!-->).)*+-->\s*+)*+<(!?[a-z]+)", re.IGNORECASE | re.DOTALL)
+_DOCTYPE = re.compile(r"\s*+(<!doctype[^>]*+>)", re.IGNORECASE)
 
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 
 
 class Document:
-    """Parsed HTML: its texts, and the markup around them."""
+    """HTML: its texts, and the markup around them."""
 
     def __init__(self, source: str) -> None:
-        self._parts: list[str | _Text] = list(_parts(_events(source)))
+        self._source = source
+        first = _FIRST_TAG.match(source)
+        self._context = _CONTEXT_OF.get(first[1].lower(), _BODY) if first else _BODY
+        self._parts = list(_parts(list(_events(source, self._context))))
         self.texts = [part.text for part in self._parts if isinstance(part, _Text)]
 
     def render(self, translations: Sequence[Translation]) -> str:
-        """The HTML with these translations in place of its texts."""
+        """The HTML with these translations in place of its texts; the source if an element would be gained."""
         remaining = iter(translations)
-        return "".join(
+        rendered = "".join(
             part if isinstance(part, str) else part.before + insert_tags(part.root, next(remaining)) + part.after
             for part in self._parts
         )
+        return rendered if self._gains_nothing(rendered) else self._source
+
+    def _gains_nothing(self, rendered: str) -> bool:
+        """Whether it has no elements that the source lacks, wherever a page puts it, and with scripts or without."""
+        scripting = (False, True) if "<noscript" in self._source.lower() else (False,)
+        return all(
+            _elements(rendered, context, scripts) <= _elements(self._source, context, scripts)
+            for context in dict.fromkeys((self._context, _BODY, "template", _DOCUMENT))
+            for scripts in scripting
+        )
+
+
+def _read(source: str, context: str, scripting: bool = False) -> LexborHTMLParser:
+    """The tree of a document, or of a fragment within an element."""
+    # Without events: the standard has `selectedcontent` repeat an option, which would be an element more.
+    options = LexborDocumentOptions.WO_EVENTS
+    if context == _DOCUMENT:
+        return LexborHTMLParser(source, options=options, scripting=scripting)
+    return LexborHTMLParser(source, is_fragment=True, fragment_tag=context, options=options, scripting=scripting)
+
+
+def _first(tree: LexborHTMLParser) -> LexborNode | None:
+    """The first of the topmost nodes."""
+    root = tree.root
+    if root is None or root.parent is not None:
+        return root and root.parent and root.parent.first_child
+    return root if root.next is None else root.next.prev  # the root of a fragment is written with all its siblings
+
+
+def _elements(source: str, context: str, scripting: bool) -> Counter[str]:
+    """The elements, and the attributes of each. Scripts and styles are one with their text, templates with all in them.
+
+    A stray </p> or </br> is an element within a page and none before it begins, so these two are left out.
+    """
+    found = Counter[str]()
+    for node, entered in _walk(_first(_read(source, context, scripting)), verbatim=False):
+        if entered and node.is_element_node:
+            attributes = node.attributes
+            if attributes or node.tag not in ("p", "br"):
+                found[(node.html or "").replace("\n", "") if node.tag in _OPAQUE else node.tag or ""] += 1
+            found.update(f"{node.tag} {name}={value or ''}" for name, value in attributes.items())
+    return found
+
+
+def _walk(node: LexborNode | None, verbatim: bool) -> Iterator[tuple[LexborNode, bool]]:
+    """A node, what is in it and what follows it, in order: when entered, and elements also when left.
+
+    `verbatim`: what is not translated is not entered.
+    """
+    path: list[LexborNode] = []
+    while node is not None or path:
+        if node is None:
+            node = path.pop()
+            yield node, False
+            node = node.next
+            continue
+        yield node, True
+        if node.is_element_node and not (verbatim and _is_verbatim(node)):
+            path.append(node)
+            node = node.first_child
+        else:
+            node = node.next
+
+
+def _is_verbatim(node: LexborNode) -> bool:
+    """Whether an element is not translated."""
+    if node.tag in VERBATIM:
+        return True
+    attributes = node.attributes
+    if not attributes:
+        return False
+    excluded = (attributes.get("translate") or "").strip().lower() == "no"
+    return excluded or "notranslate" in (attributes.get("class") or "").split()
 
 
 @dataclass(frozen=True)
 class _Event:
-    """A piece of the source."""
+    """A piece of the HTML."""
 
     raw: str
+    """As it is written."""
     kind: Literal["text", "open", "close", "atom", "boundary"]
     """Text, an inline tag, something verbatim within a sentence, or what ends a text."""
-    name: str = ""
+    text: str = ""
+    """What a text says."""
 
 
-class _Reader(HTMLParser):
-    """Records where each token begins. It ends where the next one begins, so nothing of the source is lost."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self.tokens: list[tuple[int, str, str, bool]] = []
-        """Position, kind, the tag's name, and whether it is verbatim."""
-        self._source = source
-        self._lines = [0, *itertools.accumulate(len(line) + 1 for line in source.split("\n"))]
-        self.feed(source)
-        self.close()
-
-    def _add(self, kind: str, name: str = "", verbatim: bool = False) -> None:
-        line, offset = self.getpos()
-        position = self._lines[line - 1] + offset
-        last = self.tokens[-1][0] if self.tokens else -1
-        if kind == "text" and last < position - 1 and self._source.endswith("&", 0, position):
-            position -= 1  # some versions of the parser skip the "&" of what may be a name, at the end of the source
-        self.tokens.append((position, kind, name, verbatim))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        classes = (attributes.get("class") or "").split()
-        excluded = (attributes.get("translate") or "").lower() == "no" or "notranslate" in classes
-        self._add("open", tag, excluded or tag in VERBATIM)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._add("closed", tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        self._add("close", tag)
-
-    def handle_data(self, data: str) -> None:
-        self._add("text")
-
-    def handle_entityref(self, name: str) -> None:
-        self._add("text")
-
-    def handle_charref(self, name: str) -> None:
-        self._add("text")
-
-    def handle_comment(self, data: str) -> None:
-        self._add("comment")
-
-    def handle_decl(self, decl: str) -> None:
-        self._add("declaration")
-
-    def handle_pi(self, data: str) -> None:
-        self._add("declaration")
-
-    def unknown_decl(self, data: str) -> None:
-        self._add("declaration")
-
-
-def _events(source: str) -> Iterator[_Event]:
-    """The source as events. An element that is verbatim is one event. Joined, the events are the source."""
-    tokens = _Reader(source).tokens
-    starts = [position for position, *_ in tokens] + [len(source)]
-    if starts[0]:
-        yield _Event(source[: starts[0]], "boundary")  # what no browser shows, like </>
-    number = 0
-    while number < len(tokens):
-        position, kind, name, verbatim = tokens[number]
-        number += 1
-        if kind == "open" and verbatim and name not in VOID:
-            depth = 1
-            while number < len(tokens) and depth:
-                depth += (tokens[number][2] == name) * {"open": 1, "close": -1}.get(tokens[number][1], 0)
-                number += 1
-            inline = name in INLINE or name in INLINE_VERBATIM
-            yield _Event(source[position : starts[number]], "atom" if inline else "boundary")
-            continue
-        raw = source[position : starts[number]]
-        if kind == "text":
-            yield _Event(raw, "text")
-        elif kind == "comment" or name in INLINE_VOID or (kind == "closed" and name in INLINE):
-            yield _Event(raw, "atom")
-        elif name in INLINE and kind in ("open", "close"):
-            yield _Event(raw, "open" if kind == "open" else "close", name)
+def _events(source: str, context: str) -> Iterator[_Event]:
+    """The HTML as events. An element that is verbatim is one event."""
+    tree, depth = _read(source, context), 0
+    for count, (node, entered) in enumerate(_walk(_first(tree), verbatim=True)):
+        if count > 2 * (len(source) + _MAX_CLONES):
+            raise UserError("HTML that has far more elements when it is read: close formatting where it is opened")
+        if node.is_text_node:
+            text = node.text_content or ""
+            yield _Event(escape(text), "text", text)
+        elif node.tag == "-doctype":
+            doctype = _DOCTYPE.match(source)
+            yield _Event(doctype[1] if doctype else node.html or "", "boundary")
+        elif not node.is_element_node:  # a comment or the like
+            yield _Event(node.html or "", "atom")
+        elif _is_verbatim(node):
+            inline = node.tag in INLINE or node.tag in INLINE_VERBATIM
+            yield _Event(_verbatim(node), "atom" if inline else "boundary")
+        elif node.tag in VOID:
+            if entered:
+                yield _Event(_start_tag(node), "atom" if node.tag in INLINE_VOID else "boundary")
         else:
-            yield _Event(raw, "boundary")
+            inline = node.tag in INLINE
+            depth += inline and entered
+            tag = _start_tag(node) if entered else f"</{node.tag}>"
+            yield _Event(tag, ("open" if entered else "close") if inline and depth <= MAX_INLINE_DEPTH else "boundary")
+            depth -= inline and not entered
 
 
-def _parts(events: Iterator[_Event]) -> Iterator[str | _Text]:
+def _start_tag(node: LexborNode) -> str:
+    attributes = (f' {name}="{escape(value or "", quotes=True)}"' for name, value in node.attributes.items())
+    return f"<{node.tag}{''.join(attributes)}>"
+
+
+def _verbatim(node: LexborNode) -> str:
+    """An element as it is. Where reading drops a first line feed, it is written twice."""
+    raw, tag = node.html or "", _start_tag(node)
+    first = node.first_child if node.tag in ("pre", "textarea") else None
+    if first is not None and first.is_text_node and (first.text_content or "").startswith("\n"):
+        return f"{tag}\n{raw.removeprefix(tag)}"
+    return raw
+
+
+def _parts(events: Sequence[_Event]) -> Iterator[str | _Text]:
     """Texts, and the markup between them."""
     for is_boundary, run in itertools.groupby(events, lambda event: event.kind == "boundary"):
         if is_boundary:
             yield "".join(event.raw for event in run)
             continue
-        for part in _balanced_runs(list(run)):
-            if isinstance(part, _Event):
-                yield part.raw
-            else:
-                yield _build_text(part) or "".join(event.raw for event in part)
-
-
-def _balanced_runs(events: list[_Event]) -> Iterator[list[_Event] | _Event]:
-    """Runs of events in which every tag has its partner, and the tags without a partner between them."""
-    stack: list[list[_Event] | _Event] = [events]
-    while stack:
-        run = stack.pop()
-        if isinstance(run, _Event):
-            yield run
-            continue
-        unpaired = _unpaired(run)
-        if not unpaired:
-            yield run
-            continue
-        for start, end in reversed(list(itertools.pairwise([-1, *unpaired, len(run)]))):
-            stack += [run[end]] if end < len(run) else []
-            stack += [run[start + 1 : end]] if start + 1 < end else []
+        inside = list(run)
+        unpaired = _unpaired(inside)
+        for start, end in itertools.pairwise([-1, *unpaired, len(inside)]):
+            yield _build_text(inside[start + 1 : end]) or "".join(event.raw for event in inside[start + 1 : end])
+            yield inside[end].raw if end < len(inside) else ""
 
 
 def _unpaired(events: Sequence[_Event]) -> list[int]:
-    """The indices of tags without a partner. Of tags that overlap, the outer one has its partner."""
+    """The indices of tags whose partner is not here. No pair is around one of them."""
     opened: list[int] = []
-    unpaired = []
-    names: dict[str, int] = {}
+    closed: list[int] = []
     for number, event in enumerate(events):
         if event.kind == "open":
             opened.append(number)
-            names[event.name] = names.get(event.name, 0) + 1
+        elif event.kind == "close" and opened:
+            opened.pop()
         elif event.kind == "close":
-            if not names.get(event.name):
-                unpaired.append(number)
-                continue
-            while events[(last := opened.pop())].name != event.name:
-                unpaired.append(last)
-                names[events[last].name] -= 1
-            names[event.name] -= 1
-    return sorted(unpaired + opened)
+            closed.append(number)
+    return closed + opened
 
 
 @dataclass(frozen=True)
@@ -215,50 +261,56 @@ class _TextBuilder:
     """Builds a text from a run of events: the text so far, and the open elements."""
 
     def __init__(self) -> None:
-        self.text = ""
         self.root = Node("", 0, 0)
+        self.words: list[str] = []
+        self.length = 0
         self._open = [self.root]
-        self._raw = [""]
-        """The source within each open element."""
+        self._starts = [0]
+        """The index of the first event within each open element."""
+        self._last_word = 0
+        """Where the last word ends."""
         self._spaced = False
         self._last: Node | None = None
         """The last verbatim node, until it is known whether white space follows it."""
 
-    def add(self, event: _Event) -> None:
+    def add(self, number: int, events: Sequence[_Event]) -> None:
+        event = events[number]
         match event.kind:
             case "text":
-                self._words(event.raw)
+                self._text(event.text)
             case "open":
-                node = Node(event.raw, len(self.text), 0, spaces=(self._spaced, False))
+                node = Node(event.raw, self.length, 0, spaces=(self._spaced, False))
                 self._open[-1].children.append(node)
                 self._open.append(node)
-                self._raw.append("")
+                self._starts.append(number)
             case "close":
-                self._close(event.raw)
+                self._close(events[self._starts.pop() : number + 1])
             case _:
-                self._open[-1].children.append(Node(event.raw, len(self.text), len(self.text)))
-                self._raw[-1] += event.raw
+                self._open[-1].children.append(Node(event.raw, self.length, self.length))
                 self._add_verbatim(self._open[-1].children[-1], self._spaced)
 
-    def _words(self, raw: str) -> None:
-        self._raw[-1] += raw
-        words = _SPACE.sub(" ", html.unescape(raw))
+    def _text(self, text: str) -> None:
+        words = _SPACE.sub(" ", text)
         if words.startswith(" "):
             if self._last:
                 self._last.spaces = (self._last.spaces[0], True)
-            if self.text[-1:] in ("", " "):
+            if not self.words or self.words[-1].endswith(" "):
                 words = words[1:]
             self._spaced = True
-        self.text += words
+        if not words:
+            return
+        self.words.append(words)
+        self.length += len(words)
         if words.strip(" "):
             self._last, self._spaced = None, words.endswith(" ")
+            self._last_word = self.length - self._spaced
 
-    def _close(self, raw: str) -> None:
-        node, within = self._open.pop(), self._raw.pop()
-        self._raw[-1] += node.opening + within + raw
-        node.end, node.closing = len(self.text), raw
-        if not self.text[node.start :].strip(" "):  # nothing to translate: the whole element is verbatim
-            node.opening, node.closing, node.children, node.end = node.opening + within + raw, "", [], node.start
+    def _close(self, element: Sequence[_Event]) -> None:
+        node = self._open.pop()
+        node.end, node.closing = self.length, element[-1].raw
+        if self._last_word <= node.start:  # nothing to translate: the whole element is verbatim
+            raw = "".join(event.raw for event in element)
+            node.opening, node.closing, node.children, node.end = raw, "", [], node.start
             self._add_verbatim(node, node.spaces[0])
 
     def _add_verbatim(self, node: Node, spaced: bool) -> None:
@@ -269,16 +321,17 @@ class _TextBuilder:
 def _build_text(events: Sequence[_Event]) -> _Text | None:
     """The text of a run in which every tag has its partner, or None if it is blank."""
     builder = _TextBuilder()
-    for event in events:
-        builder.add(event)
-    builder.root.end = len(builder.text)
-    if not builder.text.strip():
+    for number in range(len(events)):
+        builder.add(number, events)
+    text = "".join(builder.words)
+    builder.root.end = len(text)
+    if not text.strip():
         return None
-    before, after = (event.raw if event.kind == "text" else "" for event in (events[0], events[-1]))
-    return _Text(builder.text.rstrip(" "), builder.root, _outer_space(before)[0], _outer_space(after)[1])
+    before, after = (event.text if event.kind == "text" else "" for event in (events[0], events[-1]))
+    return _Text(text.rstrip(" "), builder.root, _outer_space(before)[0], _outer_space(after)[1])
 
 
-def _outer_space(raw: str) -> tuple[str, str]:
+def _outer_space(text: str) -> tuple[str, str]:
     """The white space at both ends."""
     spaces = " \t\r\n\f"
-    return raw[: len(raw) - len(raw.lstrip(spaces))], raw[len(raw.rstrip(spaces)) :]
+    return text[: len(text) - len(text.lstrip(spaces))], text[len(text.rstrip(spaces)) :]

@@ -6,15 +6,22 @@ their parents. Nothing is parsed here.
 
 from __future__ import annotations
 
-import html
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from latentmt.results import Link, Translation
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\u00a0": "&nbsp;"}
+_TEXT, _VALUE = str.maketrans(_ESCAPES), str.maketrans(_ESCAPES | {'"': "&quot;"})
+
+
+def escape(text: str, quotes: bool = False) -> str:
+    """A text as HTML; with quotes, as the value of an attribute. As the standard has it."""
+    return text.translate(_VALUE if quotes else _TEXT)
 
 
 @dataclass(eq=False)
@@ -41,13 +48,14 @@ class _Words:
         self.spans = [match.span() for match in _WORD.finditer(aligned.text)]
         self._links = sorted(aligned.alignment, key=lambda link: link.source)
         self._starts = [link.source[0] for link in self._links]
+        self._reach = list(accumulate((link.source[1] for link in self._links), max))
+        """Where the links so far end."""
         self._ends = [end for _, end in self.spans]
-        self._longest = max((link.source[1] - link.source[0] for link in self._links), default=0)
 
     def shares(self, start: int, end: int) -> dict[int, float]:
         """The share of each word that is aligned with these source characters, where it is not zero."""
         shares: dict[int, float] = {}
-        low, high = bisect_left(self._starts, start - self._longest), bisect_left(self._starts, end)
+        low, high = bisect_right(self._reach, start), bisect_left(self._starts, end)
         for link in self._links[low:high]:
             covered = _overlap(link.source, (start, end)) / (link.source[1] - link.source[0])
             if covered:
@@ -88,56 +96,70 @@ def insert_tags(root: Node, aligned: Translation) -> str:
 
 def _place_children(parent: Node, words: _Words) -> None:
     """Assign words to the children of an element: disjoint spans within its own, or gaps between words."""
-    free, gaps = [(parent.first, parent.last)], range(parent.first, parent.last + 1)
-    taken: set[int] = set()
+    taken: list[tuple[int, int]] = []
     for node in parent.children:
-        node.first, node.last = _best_span(words.shares(node.start, node.end), free)
-        free = [part for span in free for part in _subtract(span, (node.first, node.last))]
-        taken.update(range(node.first + 1, node.last))
-    left = [gap for gap in gaps if gap not in taken]
+        node.first, node.last = _best_span(words.shares(node.start, node.end), _Free(parent, taken))
+        if node.first < node.last:
+            insort(taken, (node.first, node.last))
+    free = _Free(parent, taken)
     for node in parent.children:
         if node.first == node.last:
-            node.first = node.last = _best_gap(node.start, parent, left, words)
+            node.first = node.last = _best_gap(node.start, parent, free, words)
 
 
-def _subtract(span: tuple[int, int], other: tuple[int, int]) -> list[tuple[int, int]]:
-    """A span of words without another one."""
-    if not _overlap(span, other):
-        return [span]
-    parts = (span[0], other[0]), (other[1], span[1])
-    return [part for part in parts if part[0] < part[1]]
+@dataclass(frozen=True)
+class _Free:
+    """The words of an element that none of its children has."""
+
+    parent: Node
+    taken: Sequence[tuple[int, int]]
+    """The spans that they have, in order."""
+
+    def span(self, word: int) -> tuple[int, int] | None:
+        """The words that are free around a word; None if it is not free itself."""
+        number = bisect_right(self.taken, word, key=lambda span: span[0])
+        start = self.taken[number - 1][1] if number else self.parent.first
+        end = self.taken[number][0] if number < len(self.taken) else self.parent.last
+        return (start, end) if start <= word < end else None
+
+    def has_gap(self, gap: int) -> bool:
+        """Whether a gap before a word, or at the end, is in none of the spans."""
+        number = bisect_left(self.taken, gap, key=lambda span: span[0])
+        inside = number > 0 and gap < self.taken[number - 1][1]
+        return self.parent.first <= gap <= self.parent.last and not inside
 
 
-def _best_span(shares: dict[int, float], free: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def _best_span(shares: dict[int, float], free: _Free) -> tuple[int, int]:
     """The span with the largest sum of share − ½: the words that come rather from the element than from elsewhere.
 
     If no sum is positive, it is the word with the largest share. If there is none, the span is empty.
     """
-    best, span = 0.0, (0, 0)
-    for start, end in free:
-        total, start_word = 0.0, start
-        for word in range(start, end):
-            if total <= 0:
-                total, start_word = 0.0, word
-            total += shares.get(word, 0.0) - 0.5
-            if total > best:
-                best, span = total, (start_word, word + 1)
-    if best == 0.0:
-        words = [word for start, end in free for word in range(start, end) if word in shares]
-        if words:
-            single = max(words, key=lambda word: shares[word])
-            return single, single + 1
+    best, span, total = 0.0, (0, 0), 0.0
+    start_word = last_word = room_end = -1
+    words = [(word, room) for word in sorted(shares) if (room := free.span(word))]
+    for word, room in words:
+        total -= 0.5 * (word - last_word - 1)  # words without a share
+        if total <= 0 or room[1] != room_end:
+            total, start_word, room_end = 0.0, word, room[1]
+        total += shares[word] - 0.5
+        last_word = word
+        if total > best:
+            best, span = total, (start_word, word + 1)
+    if best == 0.0 and words:
+        single = max((word for word, _ in words), key=lambda word: shares[word])
+        return single, single + 1
     return span
 
 
-def _best_gap(position: int, parent: Node, gaps: Sequence[int], words: _Words) -> int:
+def _best_gap(position: int, parent: Node, free: _Free, words: _Words) -> int:
     """The gap between words that is best aligned with the neighbours of a source position."""
     if position <= parent.start:
-        return gaps[0]
+        return parent.first
     if position >= parent.end:
-        return gaps[-1]
+        return parent.last
     before, after = words.neighbours(position)
-    return max(gaps, key=lambda gap: before.get(gap - 1, 0.0) + after.get(gap, 0.0))
+    gaps = sorted({parent.first, *(word + 1 for word in before), *after})
+    return max(filter(free.has_gap, gaps), key=lambda gap: before.get(gap - 1, 0.0) + after.get(gap, 0.0))
 
 
 class _Writer:
@@ -186,7 +208,7 @@ class _Writer:
         self._pending_space = False
 
     def _write_until(self, position: int) -> None:
-        self.out.append(html.escape(self._text[self._position : position], quote=False))
+        self.out.append(escape(self._text[self._position : position]))
         self._position = position
 
 

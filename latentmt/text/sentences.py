@@ -81,11 +81,12 @@ def _lines(text: str) -> Iterator[_Span]:
 
 def _sentences(text: str, start: int, end: int) -> Iterator[_Span]:
     """The sentences between two positions."""
+    word = _first_word(text, start, end)
     for match, gap in _gaps(_SENTENCE_END, text, start, end):
-        # The order matters for speed: a row of symbols is scanned once, not once for every mark in it.
-        if _can_begin(text, gap[1]) and _has_word(text, start, gap[0]) and _can_end(text, start, match, gap):
+        if word < gap[0] and _can_begin(text, gap[1]) and _can_end(text, start, word, match, gap):
             yield start, gap[0]
             start = gap[1]
+            word = _first_word(text, start, end)
     yield start, end
 
 
@@ -120,7 +121,8 @@ def _split_point(text: str, start: int, end: int) -> _Span:
 
 def _clause_gaps(text: str, start: int, end: int) -> Iterator[Iterable[_Span]]:
     """The gaps between clauses: first those between sentences that continue in lower case, then by kind."""
-    yield (gap for match, gap in _gaps(_SENTENCE_END, text, start, end) if _can_end(text, start, match, gap))
+    word = _first_word(text, start, end)
+    yield (gap for match, gap in _gaps(_SENTENCE_END, text, start, end) if _can_end(text, start, word, match, gap))
     for pattern in _CLAUSE_ENDS:
         yield (gap for _, gap in _gaps(pattern, text, start, end))
 
@@ -192,9 +194,16 @@ def _can_begin(text: str, position: int) -> bool:
     return _ALWAYS_BEGINS.search(opening) is not None or (word != "" and not word[0].islower())
 
 
-def _has_word(text: str, start: int, end: int) -> bool:
-    """Whether there is a letter or a digit between two positions. Usually it is the first character."""
-    return any(text[position].isalnum() for position in range(start, end))
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
+
+
+def _first_word(text: str, start: int, end: int) -> int:
+    """The position of the first letter or digit; the end if there is none.
+
+    It is searched for once for each sentence, not once for every mark in it that might end it.
+    """
+    match = _LETTER_OR_DIGIT.search(text, start, end)
+    return match.start() if match else end
 
 
 def _words(text: str) -> frozenset[str]:
@@ -241,8 +250,8 @@ _LETTERS = re.compile(r"(?<![^\s(\[{\"„“‚‘«»])(?:[^\W\d_]\.[\s-]?)*[^\
 _ORDINAL = re.compile(r"[\d./–-]*(?<!\d)\d{1,3}|[IVXLC]{2,}")
 
 
-def _can_end(text: str, start: int, match: re.Match[str], gap: _Span) -> bool:
-    """Whether the matched mark can end the sentence that began at `start`."""
+def _can_end(text: str, start: int, first_word: int, match: re.Match[str], gap: _Span) -> bool:
+    """Whether the matched mark can end the sentence that began at `start`, and its first word at `first_word`."""
     if match.group(1) != ".":
         return True
     dot = match.start()
@@ -261,7 +270,7 @@ def _can_end(text: str, start: int, match: re.Match[str], gap: _Span) -> bool:
         return False  # z. B., d. h., i.e.
     if letters or short in _SOMETIMES_LAST or short.endswith("str") or _is_ordinal(word, match, gap):
         # At the very beginning it is the number of what follows: “1. Die Anfänge”.
-        return _opening(text, gap[1])[1] in _FIRST_WORDS and _has_word(text, start, dot - len(token))
+        return _opening(text, gap[1])[1] in _FIRST_WORDS and first_word < dot - len(token)
     return True
 
 

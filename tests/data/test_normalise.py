@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentmt.data.normalise import TextRules, normalise
+from latentmt.data.normalise import MAX_MARKS, TextRules, normalise
 
 PLAIN = TextRules()
 ALL_RULES = [
@@ -49,3 +49,17 @@ def test_normalisation_is_idempotent_and_gives_one_line(text: str, rules: TextRu
     assert unicodedata.is_normalized("NFC", once)
     assert once == " ".join(once.split())
     assert not any(unicodedata.category(character) == "Cc" for character in once)
+
+
+def test_marks_in_a_row_are_bounded() -> None:
+    assert normalise("a" + "\u0316\u0301" * 15, PLAIN) == "á" + "\u0316" * 15 + "\u0301" * 14
+    assert normalise("x" + "\u0323" * 100_000 + " y", PLAIN) == "x" + "\u0323" * MAX_MARKS + " y"
+    assert normalise("•" * 100, PLAIN) == "•" * 100  # no marks
+
+
+@pytest.mark.parametrize("text", ["\u0958" + "\u0301" * 30, "İ" + "\u0301" * 30, "\u0f73" * 30, "\u0344" * 40])
+@pytest.mark.parametrize("rules", ALL_RULES)
+def test_marks_are_bounded_where_characters_are_decomposed(text: str, rules: TextRules) -> None:
+    once = normalise(text, rules)
+    assert normalise(once, rules) == once
+    assert sum(unicodedata.category(character).startswith("M") for character in once) <= MAX_MARKS

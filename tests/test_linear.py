@@ -1,0 +1,87 @@
+"""Work grows with the length of a text: whatever is doubled, it takes at most 2.3 times as much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from counting import operations
+from tiny import SENTENCES
+from uppercase import UppercaseEngine
+
+from latentmt.data.normalise import TextRules
+from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
+from latentmt.serve.markup import Document
+from latentmt.translator import Translator
+
+MOST = 2.3
+SIZE = 2000
+"""Characters. Halving a long sentence until its parts fit takes n log n, which shows less in a longer text."""
+
+TEXTS = {
+    "marks and symbols": "。•",
+    "combining marks": "\u0301\u0316",
+    "abbreviations": "z. B. ",
+    "clauses": "wenn ja, dann; ",
+    "one word": "Donaudampfschiff",
+    "flags": "🇩🇪",
+    "emoji": "🙂 ja ",
+    "numbers": "1.500,50 12:30 ",
+    "addresses": "www.example.com/a a@b.de ",
+    "slashes": "-/a",
+    "sentences": "Ein Haus. ",
+    "letters": "X Y ",
+    "white space": " \t\u00a0",
+}
+PAGES = {
+    "open tags": "<b>",
+    "unfinished tags": "<a ",
+    "siblings": "<b>x</b> ",
+    "nested": "<i>ein ",
+    "pictures": "Haus <img> ",
+    "comments": "ja <!-- x --> ",
+    "entities": "&amp;&lt; ",
+    "blocks": "<p>ein <b>Haus</b>",
+    "attributes": "<a href=x>y</a>",
+    "cells": "<table><tr><td>x",
+    "formatting": "<p><b><i>x",
+    "end tags": "</b></p>x",
+}
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocab_size=440))
+    return Translator(tokenizer, (TextRules(), TextRules()), UppercaseEngine(tokenizer), languages=("de", "en"))
+
+
+def growth(work: Callable[[str], object], unit: str, end: str = "") -> float:
+    """How many times as many operations twice the text takes."""
+    single, double = ((unit * size)[:size] + end for size in (SIZE, 2 * SIZE))
+    return operations(lambda: work(double)) / operations(lambda: work(single))
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_texts_are_translated_in_linear_time(translator: Translator, kind: str) -> None:
+    def translate(text: str) -> None:
+        translator.translations([text], alignment=True)
+
+    end = "/b/" if kind == "slashes" else ""
+    assert growth(translate, TEXTS[kind], end) <= MOST
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_pages_are_translated_in_linear_time(translator: Translator, kind: str) -> None:
+    def translate(page: str) -> None:
+        document = Document(page)
+        document.render(translator.translations(document.texts, alignment=True))
+
+    assert growth(translate, PAGES[kind]) <= MOST
+
+
+def test_quadratic_work_is_noticed() -> None:
+    def quadratic(text: str) -> None:
+        for start in range(0, len(text), 10):
+            text[start:].count("a")
+
+    assert growth(quadratic, "a") > 3.5

@@ -40,6 +40,7 @@ from typing import Any
 from latentmt.display import output, table
 from latentmt.translator import Translator
 
+HOST = "127.0.0.1"
 MALFORMED = 2000
 OVERLOAD_CLIENTS = 400
 CLIENT_TIMEOUT = 60.0
@@ -56,9 +57,18 @@ class Server:
     port: int
 
     @property
+    def processes(self) -> list[int]:
+        """The server and its workers."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [self.process.pid, *map(int, children.split())]
+
+    @property
     def memory(self) -> int:
-        """Resident bytes."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        """Resident bytes of the server and its workers."""
+        pages = 0
+        for pid in self.processes:
+            with contextlib.suppress(OSError):  # a worker may just have ended
+                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -80,22 +90,26 @@ def start_server(options: Sequence[str]) -> Iterator[Server]:
 
 
 class Client:
-    """A cheap HTTP client: one connection, one request at a time."""
+    """A cheap HTTP client: one connection from an address of this machine, one request at a time."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
+        self._port, self._source = port, source
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def translate(self, text: str) -> int:
         """The status of a translation, or 0 if the connection was closed or timed out without a response."""
-        body = json.dumps({"q": text, "source": "de", "target": "en"}).encode()
-        head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        return await self.post("/translate", q=text, source="de", target="en")
+
+    async def post(self, path: str, **fields: Any) -> int:
+        """The status of a request with these fields."""
+        body = json.dumps(fields).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
         return await self.send(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
     async def send(self, request: bytes) -> int:
         """The status of the response to a request."""
         if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+            self._streams = await asyncio.open_connection(HOST, self._port, local_addr=(self._source, 0))
         reader, writer = self._streams
         try:
             async with asyncio.timeout(CLIENT_TIMEOUT):
@@ -180,7 +194,7 @@ def _probe(port: int, stop: Pipe) -> None:
         latencies, client = [], Client(port)
         while not stop.poll():
             start = time.perf_counter()
-            status = await client.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            status = await client.send(f"GET /healthz HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
             latencies.append(time.perf_counter() - start if status == 200 else CLIENT_TIMEOUT)
             await asyncio.sleep(0.1)
         return latencies
@@ -209,7 +223,7 @@ async def slow_connections(port: int, count: int) -> AsyncIterator[None]:
 
     async def client() -> None:
         with contextlib.suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            _, writer = await asyncio.open_connection(HOST, port)
             for byte in b"POST /translate HTTP/1.1\r\nX: " + b"a" * 100:
                 writer.write(bytes([byte]))
                 await writer.drain()
@@ -238,7 +252,7 @@ def malformed(rng: random.Random) -> bytes:
         ]
     )()
     path = rng.choice(["translate", "trace", "detect", "translate/x"])
-    head = f"POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n"
+    head = f"POST /{path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: {kind}\r\n"
     broken = rng.random()
     if broken < 0.1:
         return rng.randbytes(rng.randrange(1, 400))
@@ -253,7 +267,7 @@ async def attack(port: int, count: int) -> Counter[int]:
     requests = iter([malformed(rng) for _ in range(count)])
 
     async def send(request: bytes) -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(HOST, port)
         head = b""
         try:
             async with asyncio.timeout(CLIENT_TIMEOUT):

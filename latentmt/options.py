@@ -7,8 +7,8 @@ and rerankers a model supports is checked by the translator.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Literal, TypedDict, get_args, get_type_hints
 
@@ -160,6 +160,39 @@ class OptionArguments(TypedDict, total=False):
     remove_repeats: RemoveRepeats
     verbatim: bool
     beam: int
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What options a model allows, and which it uses by default. Plain data, without the model."""
+
+    methods: Sequence[str]
+    default_method: str
+    rerankers: Sequence[str]
+    """`none` first."""
+    default_options: DecodingOptions | None = None
+    """The model's default options, if it has some."""
+
+    def options(self, options: Mapping[str, Any]) -> DecodingOptions:
+        """Options that are valid for this model.
+
+        Unless one of `SEARCH_OPTIONS` is given, the model's defaults are used, or else one step of its default method.
+        The model's defaults were tuned together: they are not mixed with a given method, steps or candidates.
+        """
+        check_names(options)
+        default: dict[str, Any] = {"method": self.default_method}
+        if self.default_options and not SEARCH_OPTIONS & options.keys():
+            default = asdict(self.default_options)
+        if options.get("adaptive"):
+            default["steps"] = ADAPTIVE_STEPS
+        chosen = DecodingOptions(**(default | dict(options)))
+        if chosen.method not in self.methods:
+            raise UserError(f"method {chosen.method}: this model has only {', '.join(self.methods)}")
+        if chosen.rerank not in self.rerankers:
+            raise UserError(
+                f"rerank {chosen.rerank}: this model has no {chosen.rerank}; decoder, elbo and marginal need none"
+            )
+        return chosen
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -11,10 +11,10 @@ import copy
 import os
 import reprlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Unpack, cast, overload
+from typing import Any, Unpack, overload
 
 from latentmt.bundle import open_model
 from latentmt.config import YAML_LIMIT, from_yaml
@@ -25,7 +25,7 @@ from latentmt.engines.load import load_backend, torch_backend
 from latentmt.errors import UserError
 from latentmt.files import read_plain
 from latentmt.installed import find_model
-from latentmt.options import ADAPTIVE_STEPS, SEARCH_OPTIONS, DecodingOptions, OptionArguments, check_names
+from latentmt.options import Abilities, DecodingOptions, OptionArguments
 from latentmt.results import Candidate, SentenceTrace, Translation
 from latentmt.text.alignment import links
 from latentmt.text.segments import Segment, SegmentedText, TranslatedSegment, mean_score
@@ -126,25 +126,14 @@ class Translator:
         return self.backend.methods
 
     def options(self, **options: Unpack[OptionArguments]) -> DecodingOptions:
-        """Options that are valid for this model.
+        """Options that are valid for this model (see `Abilities.options`)."""
+        return self.abilities.options(options)
 
-        Unless one of `SEARCH_OPTIONS` is given, the model's defaults are used, or else one step of its default method.
-        The model's defaults were tuned together: they are not mixed with a given method, steps or candidates.
-        """
-        check_names(options)
-        default: dict[str, Any] = {"method": self.backend.default_method}
-        if self.default_options and not SEARCH_OPTIONS & options.keys():
-            default = asdict(self.default_options)
-        if options.get("adaptive"):
-            default["steps"] = ADAPTIVE_STEPS
-        chosen = DecodingOptions(**(default | cast(dict[str, Any], options)))
-        if chosen.method not in self.methods:
-            raise UserError(f"method {chosen.method}: this model has only {', '.join(self.methods)}")
-        if chosen.rerank not in self.backend.rerankers:
-            raise UserError(
-                f"rerank {chosen.rerank}: this model has no {chosen.rerank}; decoder, elbo and marginal need none"
-            )
-        return chosen
+    @property
+    def abilities(self) -> Abilities:
+        """What options this model allows, and which it uses by default."""
+        backend = self.backend
+        return Abilities(self.methods, backend.default_method, backend.rerankers, self.default_options)
 
     def warmup(self, batches: Sequence[int] = (1,), compiled: bool = True, **options: Unpack[OptionArguments]) -> None:
         """Make the first translations as fast as later ones, on a GPU. On a CPU nothing is done.
@@ -184,7 +173,36 @@ class Translator:
         The first alternative of a text has the second best candidate of each sentence, and so on.
         """
         options = options or self.options()
-        segmented = [self._segment(text, options.verbatim) for text in texts]
+        return self.translate_segmented(
+            self.segmented(texts, options, check_cancelled),
+            options,
+            alternatives=alternatives,
+            alignment=alignment,
+            details=details,
+            check_cancelled=check_cancelled,
+        )
+
+    def segmented(
+        self, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> list[SegmentedText]:
+        """Texts as segments, which are encoded sentences: all of `translations` that comes before the model."""
+        results = []
+        for text in texts:
+            check_cancelled()
+            results.append(self._segment(text, options.verbatim))
+        return results
+
+    def translate_segmented(
+        self,
+        segmented: Sequence[SegmentedText],
+        options: DecodingOptions,
+        *,
+        alternatives: int = 0,
+        alignment: bool = False,
+        details: bool = False,
+        check_cancelled: CheckCancelled = never_cancelled,
+    ) -> list[Translation]:
+        """Translate texts that are segmented. Arguments: as for `translations`."""
         segments = [segment for text in segmented for segment in text.translated]
         candidates = self._candidates(segments, options, alternatives, check_cancelled)
         best = self._translate(segments, [ranked[0] for ranked in candidates], check_cancelled, options)
@@ -227,7 +245,7 @@ class Translator:
         traces = []
         for ids in self.sentences(text):
             check_cancelled()
-            traces.append(self.backend.trace(ids, options))
+            traces.append(self.backend.trace(ids, options, check_cancelled))
         return traces
 
     def sentences(self, text: str) -> list[list[int]]:

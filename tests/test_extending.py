@@ -5,22 +5,17 @@ It is tests/destination.py, which docs/extending.md shows.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import destination
-import httpx
 import pytest
+from serving import serving
 from tiny import SIZE, write_corpus
 from typer.testing import CliRunner, Result
 
 from latentmt.bundle import read_format
 from latentmt.cli import app
-from latentmt.serve.admission import Admission, Limits
-from latentmt.serve.app import make_app
-from latentmt.serve.service import Service
 from latentmt.translator import Translator
 
 ROOT = Path(__file__).parent.parent
@@ -81,24 +76,12 @@ def test_a_user_field_is_exported(work: Path, tmp_path: Path) -> None:
 
 def test_a_user_field_is_served(work: Path) -> None:
     translator = Translator.load(work)
-    service = Service([translator], Admission(Limits()))
     request = {"q": "Anna hat zwei Lampen.", "method": "destination", "steps": 2}
-
-    async def ask() -> list[dict[str, Any]]:
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(make_app(service)), base_url="http://here"
-        ) as client:
-            answers = [
-                await client.get("/model"),
-                await client.post("/translate", json=request),
-                await client.post("/trace", json=request),
-            ]
-        return [answer.json() for answer in answers]
-
-    model, translation, trace = asyncio.run(ask())
-    service.batcher.close()
-    assert model["methods"] == ["prior", "delta", "destination"]
-    assert translation["translatedText"] == translator.translate(str(request["q"]), method="destination", steps=2)
+    with serving(lambda: translator) as client:
+        assert client.get("/model")["methods"] == ["prior", "delta", "destination"]
+        expected = translator.translate(str(request["q"]), method="destination", steps=2)
+        assert client.post("/translate", **request)["translatedText"] == expected
+        trace = client.post("/trace", **request)
     assert trace["options"] == "destination-2"
     assert [step["number"] for step in trace["sentences"][0]["steps"]] == [0, 1, 2]
 

@@ -525,5 +525,21 @@ def test_a_trace_ends_where_an_adaptive_search_does(make: Make, parts: Parts) ->
     assert fixed == trace
 
 
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_trace_in_slices_equals_a_whole_one(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch, adaptive: bool
+) -> None:
+    options = {"lengths": 3, "samples": 3, "steps": 4, "rerank": "decoder", "adaptive": adaptive}
+    (whole,) = translator.trace("Ein kleiner Satz steht hier.", **options)  # type: ignore[arg-type]
+    monkeypatch.setattr("latentmt.engines.torch_engine.CPU_BATCH_TOKENS", 1)
+    (sliced,) = translator.trace("Ein kleiner Satz steht hier.", **options)  # type: ignore[arg-type]
+    assert sliced.best == whole.best
+    assert [candidate.decoded for candidate in sliced.candidates] == [c.decoded for c in whole.candidates]
+    for number, step in enumerate(sliced.steps):
+        assert step.ids == whole.steps[number].ids
+    assert sliced.steps[-1].ids == whole.steps[-1].ids
+    assert len(sliced.steps) == len(whole.steps) or adaptive  # the others may have taken more
+
+
 def test_a_trace_of_nothing_is_empty(translator: Translator) -> None:
     assert translator.trace("") == translator.trace(" \n") == []

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from latentmt.cli.options import AUTO, ModelOption
+from latentmt.cli.options import AUTO, EngineOption, ModelOption
 from latentmt.errors import UserError
 
 
@@ -21,8 +21,9 @@ def serve(
         list[str] | None,
         typer.Option(help="cpu, cuda, cuda:1 …; several times for several GPUs. Default: a GPU if there is one."),
     ] = None,
+    engine: EngineOption = AUTO,
     workers: Annotated[
-        int | None, typer.Option(help="Batches translated at the same time. Default: as many as a CPU has cores.")
+        int | None, typer.Option(help="Engine processes for each device. Default: as many as a CPU has cores.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Cores for each of them. Default: 1.")] = None,
     max_characters: Annotated[int, typer.Option(help="The most characters of one request.")] = 10_000,
@@ -32,7 +33,20 @@ def serve(
     api_keys: Annotated[
         Path | None,
         typer.Option(
-            help="Require an API key: a file with one key a line, optionally followed by its requests per minute."
+            help="Require an API key: a file with one key a line, optionally followed by its requests per minute, "
+            "or by the word metrics for a key that reads /metrics."
+        ),
+    ] = None,
+    req_time_cost: Annotated[
+        float | None,
+        typer.Option(help="A request counts as several if it takes longer: as one for each so many seconds."),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Answer only under this name, may be given several times. Default: under none but localhost "
+            "where only this machine can connect, and under any where others can. Addresses are always allowed.",
         ),
     ] = None,
     cors: Annotated[list[str] | None, typer.Option(metavar="ORIGIN", help="Allow requests from pages there.")] = None,
@@ -54,12 +68,14 @@ def serve(
             host=host,
             port=port,
             devices=device or [AUTO],
+            engine=engine,
             workers=workers,
             threads=threads,
             limits=Limits(
                 max_characters=max_characters, max_sentences=max_sentences, max_waiting=max_waiting, timeout=timeout
             ),
-            api_keys=read_api_keys(api_keys) if api_keys else None,
+            api_keys=read_api_keys(api_keys, seconds_per_request=req_time_cost) if api_keys else None,
+            allowed_hosts=allowed_host or (),
             cors=cors or (),
             verbose=verbose,
         )

@@ -13,7 +13,10 @@ from latentmt.options import DecodingOptions
 from latentmt.results import Annotation, Candidate, Candidates, SentenceTrace
 
 CheckCancelled = Callable[[], None]
-"""Called before every batch. An exception from it cancels the call."""
+"""Called before every batch, and more often where a batch takes long: every few tens of milliseconds on a CPU.
+
+An exception from it cancels the call. It may also wait while others are served, so it is not called with a lock held.
+"""
 
 
 def never_cancelled() -> None:
@@ -95,7 +98,9 @@ class Backend(Protocol):
         """Attention, and if asked for log-probabilities, of given targets. Sources end with EOS, targets do not."""
         ...
 
-    def trace(self, sentence: list[int], options: DecodingOptions) -> SentenceTrace:
+    def trace(
+        self, sentence: list[int], options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> SentenceTrace:
         """Translate a sentence with the latent model and record every step."""
         ...
 

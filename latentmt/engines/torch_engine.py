@@ -30,7 +30,7 @@ from latentmt.infer.annotate import annotate
 from latentmt.infer.beam import beam_search
 from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import PieceTable
-from latentmt.infer.search import Networks, search
+from latentmt.infer.search import Networks, Slices, search
 from latentmt.infer.trace import field_around, targets_along, trace_sentence
 from latentmt.infer.transfer import SearchResult, to_host
 from latentmt.models.latent import LatentModel
@@ -158,9 +158,12 @@ class TorchEngine:
 
         return self._in_batches(lengths, self.batch_tokens, work, check_cancelled)
 
-    def trace(self, sentence: list[int], options: DecodingOptions) -> SentenceTrace:
+    def trace(
+        self, sentence: list[int], options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> SentenceTrace:
         with self.lock:
-            return trace_sentence(self.networks, sentence, options, self.noise(options))
+            slices = self._slices(check_cancelled)
+            return trace_sentence(self.networks, sentence, options, self.noise(options), slices)
 
     def targets_along(
         self, sentences: Sentences, options: DecodingOptions, after: Sequence[int]
@@ -225,8 +228,8 @@ class TorchEngine:
         def work(group: Indices) -> list[T]:
             batch = [sentences[index] for index in group]
             if options.method == "teacher":
-                return [from_teacher(candidate) for candidate in self._teacher(batch, options)]
-            result = self._search(batch, options)
+                return [from_teacher(candidate) for candidate in self._teacher(batch, options, check_cancelled)]
+            result = self._search(batch, options, check_cancelled)
             return [from_search(result, number) for number in range(len(batch))]
 
         budget = BATCH_TOKENS // self.workers if options.method == "teacher" else self.batch_tokens
@@ -262,21 +265,31 @@ class TorchEngine:
             ordered |= zip(group.tolist(), result, strict=True)
         return [ordered[index] for index in range(len(lengths))]
 
-    def _search(self, sentences: Sentences, options: DecodingOptions) -> SearchResult:
+    def _slices(self, check_cancelled: CheckCancelled) -> Slices | None:
+        """On a CPU a search is cut into slices. On a GPU it is short, and the lock is held."""
+        return None if self.on_gpu or self._graphs else Slices(self.batch_tokens, check_cancelled)
+
+    def _search(
+        self, sentences: Sentences, options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> SearchResult:
         graphs = self._recorded(sentences, options)
         if graphs and not options.adaptive:  # an adaptive search synchronises with the host
             return graphs.search(sentences, options, lambda: self.noise(options))
         source = Tokens.padded(sentences).to(self.device)
-        return to_host(search(self.networks, source, options, self.noise(options)))
+        slices = self._slices(check_cancelled)
+        return to_host(search(self.networks, source, options, self.noise(options), slices=slices))
 
-    def _teacher(self, sentences: Sentences, options: DecodingOptions) -> list[Candidate]:
+    def _teacher(
+        self, sentences: Sentences, options: DecodingOptions, check_cancelled: CheckCancelled
+    ) -> list[Candidate]:
         assert self.networks.teacher is not None
         graphs = self._recorded(sentences, options)
         if graphs:
             hypotheses = graphs.beam_search(sentences, options)
         else:
             source = Tokens.padded(sentences).to(self.device)
-            hypotheses = beam_search(self.networks.teacher, source, BeamConfig(beam=options.beam))
+            check = never_cancelled if self.on_gpu or self._graphs else check_cancelled  # the lock is held
+            hypotheses = beam_search(self.networks.teacher, source, BeamConfig(beam=options.beam), check)
         targets = [without_special(hypothesis.ids) for hypothesis in hypotheses]
         return [Candidate(ids, ids, best.score) for ids, best in zip(targets, hypotheses, strict=True)]
 

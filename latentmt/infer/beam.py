@@ -11,6 +11,7 @@ that it shrinks. EOS is part of the length of a hypothesis, as everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -120,8 +121,10 @@ class Beams:
 
 
 @torch.no_grad()
-def beam_search(teacher: Teacher, source: Tokens, config: BeamConfig) -> list[Hypothesis]:
-    """The best hypothesis for each row of the source. A row holds one sentence.
+def beam_search(
+    teacher: Teacher, source: Tokens, config: BeamConfig, check: Callable[[], None] = lambda: None
+) -> list[Hypothesis]:
+    """The best hypothesis for each row of the source. A row holds one sentence. `check` is called before each token.
 
     The caller is responsible for `eval()`, precision and device of the teacher.
     """
@@ -132,6 +135,7 @@ def beam_search(teacher: Teacher, source: Tokens, config: BeamConfig) -> list[Hy
     best = beams.best.select(beams.sentence)
     positions = torch.arange(width, device=source.ids.device)
     for position in range(width):
+        check()
         beams = advance(teacher, beams, positions[position], attended_positions(position), config.length_penalty)
         if (position + 1) % _CHECK_EVERY == 0:
             searched = (~beams.done).nonzero()[:, 0]

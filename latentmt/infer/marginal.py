@@ -7,6 +7,7 @@ is passed in, results are not divided by the length, and nothing is differentiat
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,12 +54,14 @@ def marginal(
     noise: Float[Tensor, "samples width D"],
     places: Layout | None = None,
     chunk: int = CHUNK,
+    check: Callable[[], None] = lambda: None,
 ) -> Marginal:
     """log 1/S Σ_s p(y|z_s,x) p(z_s|x) / q(z_s|y,x) with z_s = μ_q + σ_q · ε_s (the paper's Figure 2, S = 500).
 
     `noise`, standard normal and as wide as the places or wider, is the same for every row. No more than `chunk`
-    latents are decoded at a time. Source: `model.encode(…)`. With n times as many targets as sources, each source has n
-    candidates in adjacent rows. `places`: those of the targets, if they are not the usual ones.
+    latents are decoded at a time, and `check` is called before. Source: `model.encode(…)`. With n times as many targets
+    as sources, each source has n candidates in adjacent rows. `places`: those of the targets, if they are not the usual
+    ones.
     """
     places = places or model.output.places(source, target)
     rows, width = places.segment.shape
@@ -70,6 +73,7 @@ def marginal(
     noise = noise[:, :width].to(posterior.mean)
 
     def log_weights(row: Int[Tensor, " n"], sample: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+        check()
         proposal, here = posterior.select(row), places.select(row)
         z = proposal.sample(noise.index_select(0, sample))
         ratio = prior.select(row).log_ratio(proposal, z).masked_fill(~here.real, 0.0).sum(-1)

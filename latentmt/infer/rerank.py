@@ -6,11 +6,13 @@ adjacent rows. Nothing here synchronises with the device.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jaxtyping import Float
 from torch import Tensor
 
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.marginal import elbo, marginal
+from latentmt.infer.marginal import CHUNK, elbo, marginal
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
 from latentmt.nn.attention import EncoderOutput, Memory
@@ -35,10 +37,16 @@ def by_elbo(model: LatentModel, source: EncoderOutput, places: Layout, target: T
 
 
 def by_marginal(
-    model: LatentModel, source: EncoderOutput, places: Layout, target: Tokens, noise: Float[Tensor, "samples width D"]
+    model: LatentModel,
+    source: EncoderOutput,
+    places: Layout,
+    target: Tokens,
+    noise: Float[Tensor, "samples width D"],
+    chunk: int = CHUNK,
+    check: Callable[[], None] = lambda: None,
 ) -> Float[Tensor, " r"]:
-    """log p(y|x), given the number of places, by importance sampling."""
-    return _per_token(marginal(model, source, target, noise, places).log_prob, target)
+    """log p(y|x), given the number of places, by importance sampling. `chunk`, `check`: as for `marginal`."""
+    return _per_token(marginal(model, source, target, noise, places, chunk, check).log_prob, target)
 
 
 def _per_token(total: Float[Tensor, " r"], target: Tokens) -> Float[Tensor, " r"]:

@@ -6,7 +6,7 @@ a given target width it never synchronises with the device: a length that does n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -85,6 +85,16 @@ class SearchOutput:
     """Where a predicted length did not fit into the width."""
 
 
+@dataclass(frozen=True)
+class Slices:
+    """How a search is cut into parts, so that it can be interrupted."""
+
+    tokens: int
+    """Target tokens of a part, padding included; at least one candidate of each sentence."""
+    check: Callable[[], None]
+    """Called before each part and after each refinement step. An exception from it cancels the search."""
+
+
 @torch.no_grad()
 def search(
     networks: Networks,
@@ -93,12 +103,14 @@ def search(
     noise: Float[Tensor, "samples positions D"],
     width: int | None = None,
     on_step: OnStep | None = None,
+    slices: Slices | None = None,
 ) -> SearchOutput:
     """Translate rows of one sentence each (the paper's Algorithm 1, and its search over lengths and latents).
 
     `noise` is standard normal and the same for every sentence; its first sample is not used, since the first latent
     is the prior's mode. Without a `width` the longest predicted length is taken, which synchronises with the device.
-    `on_step` is also called with the latents before the first step.
+    `on_step` is also called with the latents before the first step. With `slices`, candidates are computed some at a
+    time, and `on_step` sees them so.
     """
     model = networks.latent
     assert model is not None
@@ -106,22 +118,75 @@ def search(
     predicted = model.output.predict_lengths(encoded, options.lengths, options.length_bias)
     width = int(predicted.max()) if width is None else width
     lengths = predicted.clamp(max=width).flatten()
-    prior = model.prior(Layout.from_lengths(lengths, width), model.prior.project_kv(encoded))
-    places = Layout.from_lengths(lengths.repeat_interleave(options.samples), width)
-    decoder = model.decoder_stack.project_kv(encoded)
-    z = prior_and_samples(prior, noise[: options.samples, :width])
+    rows = _Rows(len(source.ids), width, slices)
+    prior_memory, decoder = model.prior.project_kv(encoded), model.decoder_stack.project_kv(encoded)
+
+    def start(lengths: Int[Tensor, " n"]) -> tuple[Tensor, ...]:
+        prior = model.prior(Layout.from_lengths(lengths, width), prior_memory)
+        return (prior_and_samples(prior, noise[: options.samples, :width]),)
+
+    def finish(z: Float[Tensor, "n w D"], lengths: Int[Tensor, " n"]) -> tuple[Tensor, ...]:
+        places = Layout.from_lengths(lengths, width)
+        if options.refines:
+            bound = networks.bind_field(options.method, encoded, places, decoder)
+            stop = Stop(places) if options.adaptive else None
+            z = refine(z, bound, options.steps, stop=stop, on_step=rows.checked(on_step))
+        decoded = model.read(z, places, decoder)
+        read = readable(decoded, options.remove_repeats, networks.pieces, source)
+        score = _score(networks, options, source, encoded, decoder, z, places, decoded, read, noise, slices)
+        return decoded.ids, decoded.layout.segment, read.ids, read.layout.segment, score
+
+    (z,) = rows.apply(start, lengths)
     if on_step:
         on_step(0, z)
-    if options.refines:
-        bound = networks.bind_field(options.method, encoded, places, decoder)
-        z = refine(z, bound, options.steps, stop=Stop(places) if options.adaptive else None, on_step=on_step)
-    decoded = model.read(z, places, decoder)
-    read = readable(decoded, options.remove_repeats, networks.pieces, source)
-    score = _score(networks, options, source, encoded, decoder, z, places, decoded, read, noise)
+    repeated = lengths.repeat_interleave(options.samples)
+    ids, segment, read_ids, read_segment, score = rows.apply(finish, z, repeated)
+    decoded, read = _tokens(ids, segment), _tokens(read_ids, read_segment)
     score = score.view(len(source.ids), options.candidates)
     blank = networks.pieces.is_blank(read).view_as(score)
     best = score.masked_fill(blank, -torch.inf).argmax(1)  # if all are blank, the first one
+    places = Layout.from_lengths(repeated, width)
     return SearchOutput(places, decoded, read, score, best, (predicted > width).any(1))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of targets, as many for each source, in the order of the sources."""
+
+    sources: int
+    width: int
+    slices: Slices | None
+
+    def apply(self, work: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Apply some work to all rows; with slices, to some of each source at a time."""
+        if self.slices is None:
+            return work(*tensors)
+        size = max(1, self.slices.tokens // (self.sources * self.width))
+        by_source = [tensor.unflatten(0, (self.sources, -1)).split(size, 1) for tensor in tensors]
+        results = []
+        for parts in zip(*by_source, strict=True):
+            self.slices.check()
+            results.append(
+                [result.unflatten(0, (self.sources, -1)) for result in work(*(p.flatten(0, 1) for p in parts))]
+            )
+        return tuple(torch.cat(parts, 1).flatten(0, 1) for parts in zip(*results, strict=True))
+
+    def checked(self, on_step: OnStep | None) -> OnStep | None:
+        """The same, with a check after each step."""
+        if self.slices is None:
+            return on_step
+        check = self.slices.check
+
+        def step(number: int, z: Float[Tensor, "n w D"]) -> None:
+            if on_step:
+                on_step(number, z)
+            check()
+
+        return step
+
+
+def _tokens(ids: Int[Tensor, "r t"], segment: Int[Tensor, "r t"]) -> Tokens:
+    return Tokens(ids, Layout(segment, torch.arange(ids.shape[1], device=ids.device).expand_as(ids)))
 
 
 def _score(
@@ -135,6 +200,7 @@ def _score(
     decoded: Tokens,
     read: Tokens,
     noise: Float[Tensor, "samples positions D"],
+    slices: Slices | None,
 ) -> Float[Tensor, " r"]:
     model = networks.latent
     assert model is not None
@@ -147,5 +213,8 @@ def _score(
         case "elbo":
             return by_elbo(model, encoded, places, decoded)
         case "marginal":
-            return by_marginal(model, encoded, places, decoded, noise[:MARGINAL_SAMPLES])
+            if slices is None:
+                return by_marginal(model, encoded, places, decoded, noise[:MARGINAL_SAMPLES])
+            chunk = max(1, slices.tokens // places.segment.shape[1])
+            return by_marginal(model, encoded, places, decoded, noise[:MARGINAL_SAMPLES], chunk, slices.check)
     return z.new_zeros(len(z))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from latentmt.data.tokenizer import BLANK
 from latentmt.data.tokens import Layout, Tokens
-from latentmt.infer.search import Networks, search
+from latentmt.infer.search import Networks, Slices, search
 from latentmt.infer.transfer import to_host
 from latentmt.models.latent import LatentModel
 from latentmt.nn.attention import Memory
@@ -22,31 +22,74 @@ from latentmt.results import SentenceTrace, Step
 
 @torch.no_grad()
 def trace_sentence(
-    networks: Networks, sentence: list[int], options: DecodingOptions, noise: Float[Tensor, "samples positions D"]
+    networks: Networks,
+    sentence: list[int],
+    options: DecodingOptions,
+    noise: Float[Tensor, "samples positions D"],
+    slices: Slices | None = None,
 ) -> SentenceTrace:
     """Translate a sentence with the latent model and record every step."""
     model = _latent(networks)
     source = Tokens.padded([sentence]).to(noise.device)
-    latents: list[Float[Tensor, "n w D"]] = []
-    times: list[float] = []
+    starts: list[Float[Tensor, "n w D"]] = []
+    paths: list[list[Float[Tensor, "_ w D"]]] = []  # of each part of the candidates
+    watch = _Watch()
 
-    def on_step(_: int, z: Float[Tensor, "n w D"]) -> None:
+    def on_step(number: int, z: Float[Tensor, "n w D"]) -> None:
         if z.is_cuda:
             torch.cuda.synchronize(z.device)
-        latents.append(z)
-        times.append(time.perf_counter())
+        if number == 0:
+            starts.append(z)
+        elif number == 1:
+            paths.append([z])
+        else:
+            paths[-1].append(z)
+        watch.lap(number)
 
-    start = time.perf_counter()
-    output = search(networks, source, options, noise, on_step=on_step)
+    if slices:
+        slices = Slices(slices.tokens, watch.around(slices.check))
+    output = search(networks, source, options, noise, on_step=on_step, slices=slices)
     candidates = to_host(output).all_of(0)
     length = int(output.places.real[candidates.best].sum())
     memory = model.decoder_stack.project_kv(model.encode(source))
-    milliseconds = [1e3 * (end - begin) for begin, end in itertools.pairwise([start, *times])]
-    steps = [
-        _step(model, memory, number, z[candidates.best : candidates.best + 1, :length], milliseconds[number])
-        for number, z in enumerate(latents)
-    ]
+    steps = []
+    for number, z in enumerate([starts[0][candidates.best], *_path(paths, candidates.best)]):
+        if slices:
+            slices.check()
+        steps.append(_step(model, memory, number, z[None, :length], watch.milliseconds[number]))
     return SentenceTrace(sentence, steps, candidates.all, candidates.best)
+
+
+def _path(paths: list[list[Float[Tensor, "_ w D"]]], candidate: int) -> list[Float[Tensor, "w D"]]:
+    """The latents of a candidate after each step, which is in one of the parts."""
+    for path in paths:
+        if candidate < len(path[0]):
+            return [z[candidate] for z in path]
+        candidate -= len(path[0])
+    return []
+
+
+class _Watch:
+    """The time that each step takes, without what is between the parts of a search."""
+
+    def __init__(self) -> None:
+        self.milliseconds = defaultdict[int, float](float)
+        self._start = time.perf_counter()
+
+    def lap(self, number: int) -> None:
+        now = time.perf_counter()
+        self.milliseconds[number] += 1e3 * (now - self._start)
+        self._start = now
+
+    def around(self, check: Callable[[], None]) -> Callable[[], None]:
+        """A check whose time, in which others may be served, does not count."""
+
+        def checked() -> None:
+            began = time.perf_counter()
+            check()
+            self._start += time.perf_counter() - began
+
+        return checked
 
 
 @torch.no_grad()

@@ -1,12 +1,11 @@
-"""The HTTP interface: paths, errors, OpenAPI and the web page. The service computes the responses."""
+"""The HTTP interface: paths, errors, OpenAPI and the web page. Responses come from the gateway."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
@@ -19,8 +18,11 @@ from starlette.requests import ClientDisconnect
 
 import latentmt
 from latentmt.errors import UserError
-from latentmt.serve.admission import RefusedError
+from latentmt.serve.admission import RefusedError, client_at
+from latentmt.serve.bodies import body_parser, openapi_body
+from latentmt.serve.gateway import Gateway
 from latentmt.serve.middleware import Middleware, error_response
+from latentmt.serve.origins import Origins
 from latentmt.serve.schemas import (
     DetectedLanguage,
     DetectRequest,
@@ -31,10 +33,7 @@ from latentmt.serve.schemas import (
     TraceResponse,
     TranslateRequest,
     TranslateResponse,
-    body_parser,
-    openapi_body,
 )
-from latentmt.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
 _CLIENT_CLOSED_REQUEST = 499
@@ -43,45 +42,38 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": description}
     for status, description in {
         400: "The request is invalid.",
-        403: "The API key is missing or unknown.",
+        403: "The API key is missing or unknown, or the request comes from a page of another site.",
         408: "The request took too long to arrive.",
         413: "The request is too large.",
         429: "Too many requests. Retry-After says when to try again.",
-        503: "The request took too long.",
+        503: "The request took too long, or a worker failed. Retry-After says when to try again.",
     }.items()
 }
 
-T = TypeVar("T")
 
-
-def make_app(service: Service, cors: Sequence[str] = (), verbose: bool = False) -> FastAPI:
-    """The application. `cors`: origins whose pages may use it. `verbose`: log stack traces."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        service.batcher.close()
-
+def make_app(gateway: Gateway, origins: Origins, verbose: bool = False) -> FastAPI:
+    """The application. `origins`: who may use it from a browser. `verbose`: log stack traces."""
     app = FastAPI(
         title="latentmt",
         version=latentmt.__version__,
         summary="Translation by refinement. /translate, /detect and /languages have LibreTranslate's formats.",
-        lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
     )
-    app.add_middleware(Middleware, admission=service.admission, metrics=service.metrics, verbose=verbose)
-    if cors:
+    app.add_middleware(
+        Middleware, admission=gateway.admission, metrics=gateway.metrics, origins=origins, verbose=verbose
+    )
+    if origins.cors:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=list(cors),
+            allow_origins=list(origins.cors),
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
             expose_headers=["Retry-After"],
         )
     _add_error_handlers(app)
-    _add_translation(app, service)
-    _add_monitoring(app, service)
+    _add_translation(app, gateway)
+    _add_monitoring(app, gateway)
 
     app.mount("/page", StaticFiles(directory=PAGE))
     for path, file in (("/", "index.html"), ("/docs", "docs.html")):
@@ -90,52 +82,61 @@ def make_app(service: Service, cors: Sequence[str] = (), verbose: bool = False) 
     return app
 
 
-def _add_translation(app: FastAPI, service: Service) -> None:
-    async def check_queue() -> None:
-        service.admission.check_queue()
+def _add_translation(app: FastAPI, gateway: Gateway) -> None:
+    async def check_room(http: Request) -> None:
+        if not gateway.admission.requires_key:  # else who it is stands in the body
+            gateway.broker.check_room(client_at(_address(http)))
 
-    queued = [Depends(check_queue)]  # before the body is read
-    timeout = service.admission.limits.timeout
+    queued = [Depends(check_room)]  # before the body is read
+    timeout = gateway.admission.limits.timeout
 
     @app.post(
         "/translate",
-        response_model_exclude_none=True,
+        response_model=TranslateResponse,
         dependencies=queued,
         openapi_extra=openapi_body(TranslateRequest),
         responses=_ERRORS,
     )
     async def translate(
         http: Request, request: Annotated[TranslateRequest, Depends(body_parser(TranslateRequest))]
-    ) -> TranslateResponse:
+    ) -> Response:
         """Translate a text, or several."""
-        return await _while_connected(http, service.translate(request), timeout)
+        return await _while_connected(http, gateway.translate(request, _address(http)), timeout)
 
-    @app.post("/trace", dependencies=queued, openapi_extra=openapi_body(TraceRequest), responses=_ERRORS)
-    async def trace(
-        http: Request, request: Annotated[TraceRequest, Depends(body_parser(TraceRequest))]
-    ) -> TraceResponse:
+    @app.post(
+        "/trace",
+        response_model=TraceResponse,
+        dependencies=queued,
+        openapi_extra=openapi_body(TraceRequest),
+        responses=_ERRORS,
+    )
+    async def trace(http: Request, request: Annotated[TraceRequest, Depends(body_parser(TraceRequest))]) -> Response:
         """Translate a text, and return every step of its refinement."""
-        return await _while_connected(http, service.trace(request), timeout)
+        return await _while_connected(http, gateway.trace(request, _address(http)), timeout)
 
-    @app.post("/detect", openapi_extra=openapi_body(DetectRequest), responses=_ERRORS)
-    async def detect(
-        request: Annotated[DetectRequest, Depends(body_parser(DetectRequest))],
-    ) -> list[DetectedLanguage]:
+    @app.post(
+        "/detect",
+        response_model=list[DetectedLanguage],
+        dependencies=queued,
+        openapi_extra=openapi_body(DetectRequest),
+        responses=_ERRORS,
+    )
+    async def detect(http: Request, request: Annotated[DetectRequest, Depends(body_parser(DetectRequest))]) -> Response:
         """Detect the language of a text. The likeliest comes first."""
-        return service.detect(request)
+        return await _while_connected(http, gateway.detect(request, _address(http)), timeout)
 
     @app.get("/languages")
     async def languages() -> list[Language]:
         """The languages, and what each can be translated into."""
-        return service.languages()
+        return gateway.languages()
 
     @app.get("/model")
     async def model() -> ModelResponse:
         """What the loaded model can do, and what this server allows."""
-        return service.model()
+        return gateway.model()
 
 
-def _add_monitoring(app: FastAPI, service: Service) -> None:
+def _add_monitoring(app: FastAPI, gateway: Gateway) -> None:
     @app.get("/healthz", response_model=dict[str, str])
     async def health() -> dict[str, str]:
         """Whether the server is alive."""
@@ -145,13 +146,18 @@ def _add_monitoring(app: FastAPI, service: Service) -> None:
         "/readyz", response_model=dict[str, str], responses={503: {"model": ErrorResponse, "description": "Busy."}}
     )
     async def ready() -> Any:
-        """Whether another request would be accepted."""
-        return error_response(503, "busy") if service.admission.queue_full else {"status": "ok"}
+        """Whether a word is translated, as a request would be."""
+        return {"status": "ok"} if await gateway.ready() else error_response(503, "busy", {"Retry-After": "1"})
 
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-    async def metrics() -> Response:
-        """Counters, for Prometheus."""
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, 403: _ERRORS[403]})
+    async def metrics(http: Request) -> Response:
+        """Counters, for Prometheus. Where keys are required, with one for them: `Authorization: Bearer …`."""
+        gateway.admission.check_metrics(http.headers.get("authorization", "").removeprefix("Bearer "))
+        return Response(gateway.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def _address(http: Request) -> str:
+    return http.client.host if http.client else ""
 
 
 def _static(html: str) -> Callable[[Request], Awaitable[Response]]:
@@ -161,14 +167,14 @@ def _static(html: str) -> Callable[[Request], Awaitable[Response]]:
     return respond
 
 
-async def _while_connected(http: Request, work: Coroutine[Any, Any, T], timeout: float) -> T:
-    """The result of some work. If the client disconnects, or it takes too long, the work is cancelled."""
+async def _while_connected(http: Request, work: Coroutine[Any, Any, bytes], timeout: float) -> Response:
+    """The result of some work, as JSON. If the client disconnects, or it takes too long, the work is cancelled."""
     working = asyncio.ensure_future(work)
     disconnected = asyncio.ensure_future(_disconnected(http))
     try:
         await asyncio.wait({working, disconnected}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
-            return working.result()
+            return Response(working.result(), media_type="application/json")
         raise ClientDisconnect if disconnected.done() else TimeoutError
     finally:
         disconnected.cancel()

@@ -21,9 +21,12 @@ class Metrics:
         self.characters = Counter("latentmt_characters", "Characters accepted for translation.", registry=registry)
         self.waiting = Gauge("latentmt_requests_waiting", "Requests that wait for a translator.", registry=registry)
         self.waited = Histogram("latentmt_waited_seconds", "How long they waited.", registry=registry, buckets=_SECONDS)
+        self.workers = Gauge("latentmt_workers", "Workers that are ready.", registry=registry)
+        self.lost = Counter("latentmt_workers_lost", "Workers that ended and were replaced.", registry=registry)
+        self.worked = Counter("latentmt_worker_seconds", "Seconds that workers have worked.", registry=registry)
         self.batch = Histogram(
-            "latentmt_batch_texts",
-            "Texts translated together.",
+            "latentmt_batch_requests",
+            "Requests translated together.",
             registry=registry,
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
         )

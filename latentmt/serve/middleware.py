@@ -1,4 +1,4 @@
-"""ASGI middleware around the application: body limits, security headers, unexpected errors and metrics.
+"""ASGI middleware around the application: origins, body limits, headers, unexpected errors and metrics.
 
 Every error is answered as {"error": message}. Log messages contain no texts, addresses or stack traces, unless the
 server is verbose.
@@ -10,13 +10,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from urllib.parse import urlsplit, urlunsplit
 
 from fastapi import HTTPException
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from latentmt.serve.admission import Admission
 from latentmt.serve.metrics import Metrics
+from latentmt.serve.origins import Origins
 
 _log = logging.getLogger("latentmt.serve")
 
@@ -35,8 +38,11 @@ def error_response(status: int, message: str, headers: Mapping[str, str] | None 
 class Middleware:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, admission: Admission, metrics: Metrics, verbose: bool = False) -> None:
-        self._app, self._admission, self._metrics, self._verbose = app, admission, metrics, verbose
+    def __init__(
+        self, app: ASGIApp, admission: Admission, metrics: Metrics, origins: Origins, verbose: bool = False
+    ) -> None:
+        self._app, self._admission, self._metrics = app, admission, metrics
+        self._origins, self._verbose = origins, verbose
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,13 +54,15 @@ class Middleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", []), *_HEADERS]
+                message["headers"] = [*map(_relative, message.get("headers", [])), *_HEADERS]
                 if status in (400, 408, 413) and not body.complete:  # the rest of it is not read
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
         try:
-            await self._app(scope, body.receive, send_with_headers)
+            refusal = self._origins.refusal(scope["method"], Headers(scope=scope))
+            app = error_response(403, refusal) if refusal else self._app
+            await app(scope, body.receive, send_with_headers)
         except Exception as error:
             _log.error("%s while answering", type(error).__name__, exc_info=error if self._verbose else None)
             if not status:
@@ -63,6 +71,15 @@ class Middleware:
         endpoint = getattr(scope.get("route"), "path", "other")
         self._metrics.requests.labels(endpoint, status).inc()
         self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - start)
+
+
+def _relative(header: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """A redirect as a path on this server, whatever name the request had for it."""
+    name, value = header
+    if name.lower() != b"location":
+        return header
+    parts = urlsplit(value)
+    return name, urlunsplit((b"", b"", b"/" + parts.path.lstrip(b"/"), parts.query, parts.fragment))
 
 
 class _Body:

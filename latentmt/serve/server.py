@@ -1,30 +1,36 @@
-"""Runs the application: loads the model, listens, and stops when every accepted request is answered."""
+"""Runs the application: starts the workers, listens, and stops when every accepted request is answered.
+
+SIGTERM and SIGINT stop it, within a bound whatever hangs. SIGHUP loads the model again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import resource
 import signal
 import socket
-import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 
 from latentmt.display import info
 from latentmt.errors import UserError
-from latentmt.serve.admission import Admission, Limits
+from latentmt.serve.admission import Admission, ApiKeys, Limits
 from latentmt.serve.app import make_app
+from latentmt.serve.broker import Broker
 from latentmt.serve.connections import Connections
-from latentmt.serve.languages import detect
-from latentmt.serve.service import Service
-from latentmt.translator import Translator
+from latentmt.serve.gateway import Gateway
+from latentmt.serve.metrics import Metrics
+from latentmt.serve.origins import Origins
+from latentmt.serve.pool import PoolConfig, WorkerError
 
-_SWITCH_INTERVAL = 0.0005
-"""Seconds until a translating thread yields to the event loop. Python's default is ten times as long."""
 _BACKLOG = 2048
 """Connections that may wait to be accepted."""
 _ACCEPT_BATCH = 32
@@ -36,6 +42,8 @@ _DRAIN_SECONDS = 0.3
 """How long idle connections are kept when the server stops."""
 _SHUTDOWN_MARGIN = 5.0
 """Seconds beyond the timeout of a request that the server waits for the last responses."""
+_EXIT_MARGIN = 5.0
+"""Seconds beyond that after which it ends, whatever hangs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +54,17 @@ class ServerConfig:
     host: str = "127.0.0.1"
     port: int = 8000
     devices: Sequence[str] = ("cpu",)
+    engine: str = "auto"
+    """See `Translator.load`."""
     workers: int | None = None
-    """Batches translated at the same time. Default: one per core on a CPU, one on a GPU."""
+    """Engine processes for each device. Default: one per core on a CPU, one on a GPU."""
     threads: int | None = None
-    """Cores per worker. Default: 1."""
+    """Cores per worker. Default: 1. Single-core batches side by side give more throughput than one on all cores."""
     limits: Limits = Limits()  # noqa: RUF009 (immutable)
-    api_keys: Mapping[str, float] | None = None
-    """Requests per minute of each key. Default: no key is required."""
+    api_keys: ApiKeys | None = None
+    """Default: no key is required."""
+    allowed_hosts: Sequence[str] = ()
+    """The names under which it answers. Default: see `Origins.of`."""
     cors: Sequence[str] = ()
     verbose: bool = False
     """Log every request's path, and stack traces."""
@@ -62,63 +74,118 @@ def serve(config: ServerConfig) -> None:
     """Serve until SIGTERM or SIGINT, answer the requests accepted before, and return."""
     if config.workers is not None and config.workers < 1:
         raise UserError(f"workers {config.workers}: expected at least 1")
+    if config.threads is not None and config.threads < 1:
+        raise UserError(f"threads {config.threads}: expected at least 1")
     with _listen(config.host, config.port) as listening:
-        service = _load(config)
         if not config.verbose:
             for name in ("uvicorn.error", "asyncio"):
                 logging.getLogger(name).addFilter(redact)
-        sys.setswitchinterval(_SWITCH_INTERVAL)
-        asyncio.run(_run(config, service, listening))
+        asyncio.run(_run(config, listening))
 
 
-def _load(config: ServerConfig) -> Service:
-    """Load the model on every device, and warm it up.
-
-    On a CPU, single-core batches side by side give more throughput than one batch on all cores, and a lone request is
-    small.
-    """
-    threads = 1 if config.threads is None else config.threads
-    translators = [Translator.load(config.model, device, threads) for device in config.devices]
-    for translator in translators:
-        translator.warmup(compiled=False)
-        translator.translate("Warm.")
-    detect("Warm.")
-    on_gpu = any(translator.backend.on_gpu for translator in translators)
-    workers = config.workers or (1 if on_gpu else max(1, translators[0].backend.cores // threads))
-    return Service(translators * workers, Admission(config.limits, config.api_keys))
+def _broker(config: ServerConfig, admission: Admission, metrics: Metrics) -> Broker:
+    pool = PoolConfig(
+        model=config.model,
+        devices=config.devices,
+        engine=config.engine,
+        workers=config.workers,
+        threads=config.threads or 1,
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        limits=config.limits,
+        verbose=config.verbose,
+    )
+    return Broker(admission, metrics, pool)
 
 
-async def _run(config: ServerConfig, service: Service, listening: socket.socket) -> None:
+async def _run(config: ServerConfig, listening: socket.socket) -> None:
     """Run uvicorn until a signal. Then stop listening, drain the connections, and let uvicorn finish the rest."""
-    connections = Connections(config.limits.read_timeout, _max_connections())
-    server = uvicorn.Server(_uvicorn_config(config, service, connections))
-    running = asyncio.create_task(server.serve([listening]))
-    while not server.started and not running.done():
-        await asyncio.sleep(0.01)
-    listening.listen(_BACKLOG)  # asyncio has one number for the backlog and for what it accepts in one go
+    admission, metrics = Admission(config.limits, config.api_keys), Metrics()
+    broker = _broker(config, admission, metrics)
+    stopped = asyncio.Event()
+    try:
+        if not await _unless(stopped, broker.start()):
+            return
+        connections = Connections(config.limits.read_timeout, _max_connections())
+        gateway = Gateway(admission, broker, metrics)
+        server = uvicorn.Server(_uvicorn_config(config, gateway, connections))
+        running = asyncio.create_task(server.serve([listening]))
+        while not server.started and not running.done():
+            await asyncio.sleep(0.01)
+        listening.listen(_BACKLOG)  # asyncio has one number for the backlog and for what it accepts in one go
+        _handle_signals(config, stopped, server, broker)  # instead of uvicorn's: it would not wait for idle clients
+        info(f"{' → '.join(language.name for language in gateway.languages())} at {_address(listening)}")
+        waiting = asyncio.ensure_future(stopped.wait())
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        for acceptor in server.servers:
+            acceptor.close()
+        await connections.drain(_DRAIN_SECONDS)
+        server.should_exit = True
+        await running
+    finally:
+        broker.close()
+
+
+async def _unless(stopped: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
+    """Wait until the workers are started. False if a signal came first."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(starting)
+    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the model is being loaded
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    waiting = asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not task.done():
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        return False
+    try:
+        task.result()
+    except WorkerError as error:
+        raise UserError(str(error)) from None
+    return True
+
+
+def _handle_signals(config: ServerConfig, stopped: asyncio.Event, server: uvicorn.Server, broker: Broker) -> None:
     loop = asyncio.get_running_loop()
-    stopped: asyncio.Future[None] = loop.create_future()
+    reloads: set[asyncio.Task[None]] = set()
 
     def stop(number: int) -> None:
-        if not stopped.done():
-            stopped.set_result(None)
+        if not stopped.is_set():
+            stopped.set()
+            _exit_after(config.limits.timeout + _SHUTDOWN_MARGIN + _EXIT_MARGIN)
         elif number == signal.SIGINT:  # Ctrl-C again
             server.force_exit = True
 
-    for number in (signal.SIGTERM, signal.SIGINT):  # instead of uvicorn's handlers: it would not wait for idle clients
+    def reload() -> None:
+        reloads.add(task := asyncio.ensure_future(_reload(broker)))
+        task.add_done_callback(reloads.discard)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    info(f"{' → '.join(language.name for language in service.languages())} at {_address(listening)}")
-    await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    for acceptor in server.servers:
-        acceptor.close()
-    await connections.drain(_DRAIN_SECONDS)
-    server.should_exit = True
-    await running
+    loop.add_signal_handler(signal.SIGHUP, reload)
 
 
-def _uvicorn_config(config: ServerConfig, service: Service, connections: Connections) -> uvicorn.Config:
+async def _reload(broker: Broker) -> None:
+    try:
+        await broker.reload()
+    except (UserError, WorkerError, OSError) as error:
+        info(f"the model was not loaded again: {error}")
+    else:
+        info("the model was loaded again")
+
+
+def _exit_after(seconds: float) -> None:
+    """End the process after some time, even if the event loop hangs."""
+    timer = threading.Timer(seconds, os._exit, [1])
+    timer.daemon = True
+    timer.start()
+
+
+def _uvicorn_config(config: ServerConfig, gateway: Gateway, connections: Connections) -> uvicorn.Config:
+    origins = Origins.of(config.host, config.allowed_hosts, config.cors)
     return uvicorn.Config(
-        connections.wrap(make_app(service, config.cors, config.verbose)),
+        connections.wrap(make_app(gateway, origins, config.verbose)),
         http=connections.protocol,  # type: ignore[arg-type] # a callable that makes one
         ws="none",
         log_level="info" if config.verbose else "error",

@@ -1,200 +1,186 @@
-"""Computes the responses: which texts need translation, with which options, and in what form they are returned.
+"""Computes the responses in a worker: which texts need translation, with which options, and in what form.
 
-It knows neither HTTP nor sockets. Every text goes through the batcher.
+Everything whose time grows with a text is done here, in steps between which others may be served: reading HTML,
+detecting languages, splitting, encoding, translating, writing. It knows neither HTTP nor processes.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
 
 from latentmt.engines.backend import CheckCancelled
 from latentmt.errors import UserError
-from latentmt.options import DecodingOptions, Rerank
+from latentmt.options import DecodingOptions
 from latentmt.results import Translation
-from latentmt.serve.admission import Admission
-from latentmt.serve.batcher import Batcher
-from latentmt.serve.languages import detect, language_name
+from latentmt.serve.admission import Limits, RefusedError
+from latentmt.serve.facts import AUTO, ModelFacts
+from latentmt.serve.languages import detect
 from latentmt.serve.markup import Document
-from latentmt.serve.metrics import Metrics
 from latentmt.serve.schemas import (
-    BaseRequest,
     DetectedLanguage,
     DetectRequest,
-    Language,
-    ModelResponse,
     TraceRequest,
     TraceResponse,
     TranslateRequest,
     TranslateResponse,
-    decoding_options,
 )
-from latentmt.serve.tracing import TraceTask
+from latentmt.serve.tracing import trace_text
+from latentmt.text.segments import SegmentedText
 from latentmt.translator import Translator
 
-AUTO = "auto"
 _MIN_CONFIDENCE = 90.0
 """Per cent from which on a detected language is trusted. Below, a text is taken to be in the model's language."""
 
+Request = TranslateRequest | TraceRequest | DetectRequest
+REQUESTS: dict[str, type[Request]] = {"translate": TranslateRequest, "trace": TraceRequest, "detect": DetectRequest}
 
-@dataclass(frozen=True)
-class TranslateTask:
-    """Translates texts, with up to so many alternatives, or with their alignment."""
 
-    alternatives: int = 0
-    alignment: bool = False
+@dataclass
+class Plan:
+    """A request that is understood: its texts are split and encoded, and its cost is known."""
 
-    def __call__(
-        self, translator: Translator, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled
-    ) -> list[Translation]:
-        return translator.translations(
-            texts, options, alternatives=self.alternatives, alignment=self.alignment, check_cancelled=check_cancelled
-        )
+    request: Request
+    seconds: float = 0.0
+    """How long it will take."""
+    detected: list[DetectedLanguage] = field(default_factory=list)
+    needed: list[bool] = field(default_factory=list)
+    """Which sources are translated."""
+    documents: list[Document] = field(default_factory=list)
+    """The sources that are, if they are HTML."""
+    segmented: list[SegmentedText] = field(default_factory=list)
 
 
 class Service:
-    """Computes the responses with translators that all hold the same model."""
+    """Computes responses with a translator. Only for one thread at a time."""
 
-    def __init__(self, translators: Sequence[Translator], admission: Admission) -> None:
-        self.translator, self.admission = translators[0], admission
-        self.metrics = Metrics()
-        self.batcher = Batcher(translators, admission, self.metrics)
-        self.pair = self.translator.languages or ("und", "und-x-target")
-        """The codes of the source and the target language."""
+    def __init__(self, translator: Translator, facts: ModelFacts, limits: Limits) -> None:
+        self._translator, self._facts, self._limits = translator, facts, limits
+        self.batch_seconds = facts.costs.batch_seconds
 
-    async def translate(self, request: TranslateRequest) -> TranslateResponse:
-        """The response to /translate: a list for a list of texts. Texts in the target language are returned as is."""
-        self.admission.check_key(request.api_key)
-        if request.format == "html" and request.alternatives:
-            raise UserError("alternatives: there are none with the format html")
+    def plan(self, request: Request, options: DecodingOptions, check: CheckCancelled) -> Plan:
+        """Understand a request, and refuse one that is too much work (413)."""
+        plan = Plan(request)
+        if isinstance(request, TranslateRequest):
+            self._plan_translation(plan, request, options, check)
+        elif isinstance(request, TraceRequest):
+            if options.method == "teacher":
+                raise UserError("the teacher has no refinement steps to trace")
+            lengths = [len(ids) for ids in self._translator.sentences(request.q)]
+            self._set_cost(plan, lengths, options, len(request.q), traced=True)
+        return plan
+
+    def run(
+        self, plans: Sequence[Plan], options: DecodingOptions, check: CheckCancelled
+    ) -> Iterator[BaseModel | list[Any]]:
+        """The responses to requests of the same kind, with the same options. Texts are translated together."""
+        translations = iter(self._translated(plans, options, check))
+        for plan in plans:
+            check()
+            match plan.request:
+                case TranslateRequest() as request:
+                    texts = list(itertools.islice(translations, len(plan.segmented)))
+                    yield _translate_response(request, plan, texts)
+                case TraceRequest() as request:
+                    sentences = trace_text(self._translator, request.q, options, check, request.sentence, request.token)
+                    yield TraceResponse(options=str(options), sentences=sentences)
+                case DetectRequest() as request:
+                    yield detect(request.q)
+
+    def _translated(
+        self, plans: Sequence[Plan], options: DecodingOptions, check: CheckCancelled
+    ) -> Sequence[Translation]:
+        first = plans[0].request
+        if not isinstance(first, TranslateRequest):
+            return []
+        return self._translator.translate_segmented(
+            [text for plan in plans for text in plan.segmented],
+            options,
+            alternatives=first.alternatives,
+            alignment=first.format == "html",
+            check_cancelled=check,
+        )
+
+    def _plan_translation(
+        self, plan: Plan, request: TranslateRequest, options: DecodingOptions, check: CheckCancelled
+    ) -> None:
         sources = [request.q] if isinstance(request.q, str) else request.q
-        self.admission.check_size(sources)
-        results, detected = await self._translate_sources(sources, request)
-
-        def shaped(values: list[Any]) -> Any:
-            return values[0] if isinstance(request.q, str) else values
-
-        return TranslateResponse(
-            translatedText=shaped([best for best, *_ in results]),
-            detectedLanguage=shaped(detected) if request.source == AUTO else None,
-            alternatives=shaped([others for _, *others in results]) if request.alternatives else None,
+        documents = []
+        for source in sources if request.format == "html" else ():
+            check()
+            documents.append(Document(source))
+        texts = [" ".join(document.texts) for document in documents] if documents else sources
+        source = request.source or self._facts.pair[0]
+        for text in texts:
+            check()
+            known = DetectedLanguage(language=source, confidence=100)
+            plan.detected.append(known if source != AUTO else self._language(text))
+        target = request.target or self._facts.pair[1]
+        plan.needed = [self._facts.needs_translation(guess.language, target) for guess in plan.detected]
+        plan.documents = list(itertools.compress(documents, plan.needed))
+        needed = [text for document in plan.documents for text in document.texts]
+        plan.segmented = self._translator.segmented(
+            needed if documents else list(itertools.compress(sources, plan.needed)), options, check
         )
+        self._check_sentences(sum(max(1, len(text.segments)) for text in plan.segmented))
+        lengths = [len(segment.ids) for text in plan.segmented for segment in text.translated]
+        self._set_cost(plan, lengths, options, sum(map(len, sources)), html=bool(documents))
 
-    async def trace(self, request: TraceRequest) -> TraceResponse:
-        """The response to /trace."""
-        self.admission.check_key(request.api_key)
-        options = self._options(request)
-        tokens = self.admission.check_work([request.q], options, traced=True)
-        task = TraceTask(request.sentence, request.token)
-        (sentences,) = await self.batcher.run(task, [request.q], options, tokens)
-        return TraceResponse(options=str(options), sentences=sentences)
+    def _set_cost(
+        self,
+        plan: Plan,
+        lengths: Sequence[int],
+        options: DecodingOptions,
+        characters: int,
+        html: bool = False,
+        traced: bool = False,
+    ) -> None:
+        self._check_sentences(len(lengths))
+        plan.seconds = self._facts.costs.seconds(lengths, options, characters, html, traced)
+        if plan.seconds > self._limits.timeout:
+            raise RefusedError(413, "this is too much for one request: fewer characters, candidates or steps")
 
-    def detect(self, request: DetectRequest) -> list[DetectedLanguage]:
-        """The response to /detect."""
-        self.admission.check_key(request.api_key)
-        self.admission.check_size([request.q])
-        return detect(request.q)
-
-    def languages(self) -> list[Language]:
-        """The response to /languages."""
-        source, target = self.pair
-        return [
-            Language(code=source, name=language_name(source), targets=[target]),
-            Language(code=target, name=language_name(target), targets=[]),
-        ]
-
-    def model(self) -> ModelResponse:
-        """The response to /model."""
-        options, limits = self.translator.options(), self.admission.limits
-        return ModelResponse(
-            source=self.pair[0],
-            target=self.pair[1],
-            methods=list(self.translator.methods),
-            hints=self.translator.backend.hints,
-            reranks=list(self.translator.backend.rerankers),
-            default=str(options),
-            method=options.method,
-            dimensions=self.translator.backend.latent_dim,
-            characters=limits.max_characters,
-            candidates=limits.max_candidates,
-            steps=limits.max_steps,
-            keys=self.admission.requires_key,
-        )
-
-    async def _translate_sources(
-        self, sources: Sequence[str], request: TranslateRequest
-    ) -> tuple[list[list[str]], list[DetectedLanguage]]:
-        """The best translation of each source, followed by alternatives; and the languages of the sources."""
-        is_html = request.format == "html"
-        documents = await asyncio.to_thread(lambda: [Document(source) for source in sources]) if is_html else []
-        texts = [" ".join(document.texts) for document in documents] if is_html else sources
-        detected = await self._languages(texts, request.source or self.pair[0])
-        needed = [self._needs_translation(guess.language, request.target or self.pair[1]) for guess in detected]
-        if is_html:
-            outputs = await self._translate_html(list(itertools.compress(documents, needed)), self._options(request))
-        else:
-            outputs = await self._translate_texts(list(itertools.compress(texts, needed)), request)
-        remaining = iter(outputs)
-        return [next(remaining) if need else [source] for source, need in zip(sources, needed, strict=True)], detected
-
-    async def _translate_texts(self, texts: Sequence[str], request: TranslateRequest) -> Sequence[list[str]]:
-        """The best translation of each text, followed by alternatives if they are requested."""
-        options = self._options(request)
-        if request.alternatives:
-            options = self._with_candidates(options, request.alternatives + 1)
-        tokens = self.admission.check_work(texts, options)
-        results = await self.batcher.run(TranslateTask(request.alternatives), texts, options, tokens)
-        return [[result.text, *result.alternatives] for result in results]
-
-    async def _translate_html(self, documents: Sequence[Document], options: DecodingOptions) -> Sequence[list[str]]:
-        """The translation of each document."""
-        texts = [text for document in documents for text in document.texts]
-        tokens = self.admission.check_work(texts, options)
-        results = await self.batcher.run(TranslateTask(alignment=True), texts, options, tokens)
-        return await asyncio.to_thread(_write, documents, results)
-
-    async def _languages(self, texts: Sequence[str], source: str) -> list[DetectedLanguage]:
-        """The language of each text. Detection takes a while, so it runs in a thread."""
-        if source != AUTO:
-            return [DetectedLanguage(language=source, confidence=100)] * len(texts)
-        return await asyncio.to_thread(lambda: [self._language(text) for text in texts])
+    def _check_sentences(self, sentences: int) -> None:
+        if sentences > self._limits.max_sentences:
+            raise RefusedError(413, f"{sentences:,} sentences: this server allows {self._limits.max_sentences:,}")
 
     def _language(self, text: str) -> DetectedLanguage:
         """The detected language of a text; if that is uncertain, the model's source language."""
         likeliest = detect(text)[0]
         if likeliest.confidence >= _MIN_CONFIDENCE:
             return likeliest
-        guesses = {guess.language: guess for guess in detect(text, self.pair)}
-        source, target = (guesses.get(code, DetectedLanguage(language=code, confidence=0)) for code in self.pair)
+        pair = self._facts.pair
+        guesses = {guess.language: guess for guess in detect(text, pair)}
+        source, target = (guesses.get(code, DetectedLanguage(language=code, confidence=0)) for code in pair)
         return target if target.confidence >= _MIN_CONFIDENCE else source
 
-    def _needs_translation(self, source: str, target: str) -> bool:
-        """Whether a text must be translated. Refuses a pair of languages that the model does not have."""
-        if source == target and source in self.pair:
-            return False
-        if (source, target) != self.pair:
-            requested, available = (" to ".join(map(language_name, pair)) for pair in ((source, target), self.pair))
-            raise UserError(f"{requested}: this server translates {available}")
-        return True
 
-    def _options(self, request: BaseRequest) -> DecodingOptions:
-        options = self.translator.options(**decoding_options(request))
-        self.admission.check_options(options)
-        return options
+def _translate_response(
+    request: TranslateRequest, plan: Plan, translations: Sequence[Translation]
+) -> TranslateResponse:
+    """The response to /translate: a list for a list of texts. Texts in the target language are returned as is."""
+    sources = [request.q] if isinstance(request.q, str) else request.q
+    results = iter(_written(plan, translations))
+    both = [next(results) if need else (source, []) for source, need in zip(sources, plan.needed, strict=True)]
 
-    def _with_candidates(self, options: DecodingOptions, count: int) -> DecodingOptions:
-        """Options that give several candidates. The teacher has only one."""
-        if options.method == "teacher" or options.candidates > 1:
-            return options
-        reranker = next(name for name in self.translator.backend.rerankers if name != "none")
-        lengths = min(count, self.admission.limits.max_candidates)
-        return replace(options, lengths=lengths, rerank=cast(Rerank, reranker))
+    def shaped(values: list[Any]) -> Any:
+        return values[0] if isinstance(request.q, str) else values
+
+    return TranslateResponse(
+        translatedText=shaped([best for best, _ in both]),
+        detectedLanguage=shaped(plan.detected) if request.source == AUTO else None,
+        alternatives=shaped([others for _, others in both]) if request.alternatives else None,
+    )
 
 
-def _write(documents: Sequence[Document], translations: Sequence[Translation]) -> list[list[str]]:
-    """Documents with their translations."""
+def _written(plan: Plan, translations: Sequence[Translation]) -> Iterator[tuple[str, list[str]]]:
+    """The best translation of each source that needs one, and alternatives."""
+    if not plan.documents:
+        yield from ((translation.text, translation.alternatives) for translation in translations)
     remaining = iter(translations)
-    return [[document.render(list(itertools.islice(remaining, len(document.texts))))] for document in documents]
+    for document in plan.documents:
+        yield document.render(list(itertools.islice(remaining, len(document.texts)))), []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from latentmt.engines.backend import CheckCancelled
 from latentmt.options import DecodingOptions
@@ -19,42 +17,36 @@ _GRID_MARGIN = 0.3
 """Room around the path, as a share of its extent."""
 
 
-@dataclass(frozen=True)
-class TraceTask:
-    """Traces texts. With a sentence and a token, the field around that token is computed, too."""
-
-    sentence: int | None = None
-    token: int | None = None
-
-    def __call__(
-        self, translator: Translator, texts: Sequence[str], options: DecodingOptions, check_cancelled: CheckCancelled
-    ) -> list[list[TraceSentence]]:
-        return [
-            [
-                self._sentence(translator, options, number, trace)
-                for number, trace in enumerate(translator.traces(text, options, check_cancelled))
-            ]
-            for text in texts
-        ]
-
-    def _sentence(
-        self, translator: Translator, options: DecodingOptions, number: int, trace: SentenceTrace
-    ) -> TraceSentence:
+def trace_text(
+    translator: Translator,
+    text: str,
+    options: DecodingOptions,
+    check: CheckCancelled,
+    sentence: int | None = None,
+    token: int | None = None,
+) -> list[TraceSentence]:
+    """The traces of a text's sentences. With a sentence and a token, also the field around that token."""
+    traces = []
+    for number, trace in enumerate(translator.traces(text, options, check)):
+        check()
+        has_field = token is not None and number == sentence and token < len(trace.steps[0].ids)
         plane = Projection.from_trace(trace)
-        has_field = self.token is not None and number == self.sentence and self.token < len(trace.steps[0].ids)
         candidates = _candidates(translator, trace)
-        return TraceSentence(
-            source=translator.tokenizer.decode([trace.source])[0],
-            translation=candidates[0].text,
-            dimensions=len(trace.steps[0].z[0]),
-            seen=plane.explained,
-            steps=[
-                _step(translator, plane, step, before)
-                for step, before in zip(trace.steps, [None, *trace.steps], strict=False)
-            ],
-            candidates=candidates,
-            field=_field(translator, options, trace, plane, self.token or 0) if has_field else None,
+        traces.append(
+            TraceSentence(
+                source=translator.tokenizer.decode([trace.source])[0],
+                translation=candidates[0].text,
+                dimensions=len(trace.steps[0].z[0]),
+                seen=plane.explained,
+                steps=[
+                    _step(translator, plane, step, before)
+                    for step, before in zip(trace.steps, [None, *trace.steps], strict=False)
+                ],
+                candidates=candidates,
+                field=_field(translator, options, trace, plane, token or 0, check) if has_field else None,
+            )
         )
+    return traces
 
 
 def _step(translator: Translator, plane: Projection, step: Step, before: Step | None) -> TraceStep:
@@ -91,11 +83,20 @@ def _candidates(translator: Translator, trace: SentenceTrace) -> list[TraceCandi
 
 
 def _field(
-    translator: Translator, options: DecodingOptions, trace: SentenceTrace, plane: Projection, token: int
+    translator: Translator,
+    options: DecodingOptions,
+    trace: SentenceTrace,
+    plane: Projection,
+    token: int,
+    check: CheckCancelled,
 ) -> TraceField:
-    """The field on a grid around the path of a token."""
+    """The field on a grid around the path of a token, a row of the grid at a time."""
     path = plane.project([step.z[token] for step in trace.steps])
     points = grid_around(path, _GRID_SIZE, _GRID_MARGIN).reshape(-1, 2)
-    latents = plane.lift(points, trace.steps[-1].z[token])
-    moves = plane.project(translator.backend.field_around(trace, options, token, latents.tolist()))
+    latents = plane.lift(points, trace.steps[-1].z[token]).tolist()
+    field: list[list[float]] = []
+    for start in range(0, len(latents), _GRID_SIZE):
+        check()
+        field += translator.backend.field_around(trace, options, token, latents[start : start + _GRID_SIZE])
+    moves = plane.project(field)
     return TraceField(token=token, points=[(x, y) for x, y in points], moves=[(x, y) for x, y in moves])

@@ -2,92 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import pytest
+from uppercase import LOG_PROB, UppercaseEngine
 
 from latentmt.data.normalise import TextRules
-from latentmt.data.tokenizer import EOS, Tokenizer, TokenizerConfig, train_tokenizer
-from latentmt.engines.backend import Backend, CheckCancelled, never_cancelled
+from latentmt.data.tokenizer import EOS, TokenizerConfig, train_tokenizer
+from latentmt.engines.backend import Backend
 from latentmt.errors import UserError
-from latentmt.options import DecodingOptions
-from latentmt.results import Annotation, Candidate, Candidates, SentenceTrace
 from latentmt.translator import Translator
 
 TEXT = ["Ein kleiner Satz steht hier.", "EIN KLEINER SATZ STEHT HIER.", "Noch einer!", "NOCH EINER!"]
-LOG_PROB = math.log(0.5)
-
-
-class UppercaseEngine:
-    """Translates every sentence to upper case. The second candidate is the sentence itself."""
-
-    methods: Sequence[str] = ["upper"]
-    hints: dict[str, str] = {"upper": "capital letters"}  # noqa: RUF012 (as the protocol has it)
-    default_method = "upper"
-    rerankers: Sequence[str] = ["none", "decoder"]
-    latent_dim = None
-    on_gpu = False
-    cores = 1
-    info: dict[str, Any] = {"device": "dictionary"}  # noqa: RUF012 (as the protocol has it)
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def candidates(
-        self,
-        sentences: Sequence[Sequence[int]],
-        options: DecodingOptions,
-        check_cancelled: CheckCancelled = never_cancelled,
-    ) -> list[Candidates]:
-        check_cancelled()
-        texts = self._tokenizer.decode(sentences)
-        upper = [ids[:-1] for ids in self._tokenizer.encode([text.upper() for text in texts])]
-        return [
-            Candidates([Candidate(list(source[:-1]), list(source[:-1]), -2.0), Candidate(target, target, -1.0)], 1)
-            for source, target in zip(sentences, upper, strict=True)
-        ]
-
-    def best(
-        self,
-        sentences: Sequence[Sequence[int]],
-        options: DecodingOptions,
-        check_cancelled: CheckCancelled = never_cancelled,
-    ) -> list[Candidate]:
-        return [found.all[found.best] for found in self.candidates(sentences, options, check_cancelled)]
-
-    def annotate(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        check_cancelled: CheckCancelled = never_cancelled,
-        log_probs: bool = False,
-    ) -> list[Annotation]:
-        """Every token attends to the source token at its relative position."""
-        annotations = []
-        for source, target in zip(sources, targets, strict=True):
-            attention = np.zeros((len(target), len(source) - 1), dtype=np.float32)
-            for position in range(len(target)):
-                attention[position, position * (len(source) - 1) // len(target)] = 1.0
-            annotations.append(Annotation(attention, [LOG_PROB] * len(target) if log_probs else []))
-        return annotations
-
-    def trace(self, sentence: list[int], options: DecodingOptions) -> SentenceTrace:
-        raise NotImplementedError
-
-    def field_around(
-        self, trace: SentenceTrace, options: DecodingOptions, position: int, points: Sequence[Sequence[float]]
-    ) -> list[list[float]]:
-        raise NotImplementedError
-
-    def warmup(
-        self, options: DecodingOptions, max_length: int, batches: Sequence[int] = (1,), compiled: bool = True
-    ) -> None:
-        return None
 
 
 def make_translator() -> Translator:
@@ -160,11 +87,12 @@ def test_torch_engine_refuses_another_backend_in_one_line(translator: Translator
 
 
 def test_no_torch_is_imported_for_an_engine_without_it() -> None:
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False)
+    code = f"import sys; sys.path += {sys.path!r}; import test_backend; test_backend.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "EIN SATZ.\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
     print(make_translator().translate("Ein Satz."))
     assert "torch" not in sys.modules

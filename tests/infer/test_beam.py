@@ -242,3 +242,17 @@ def test_invalid_beam_configs_are_refused() -> None:
         with pytest.raises(UserError, match=next(iter(wrong))):
             from_dict(wrong, BeamConfig, "here")
     assert dataclasses.replace(BeamConfig(), max_length=20).max_target_length(64) == 20
+
+
+def test_a_search_is_checked_before_each_token(teacher: Teacher) -> None:
+    checks = []
+
+    def check() -> None:
+        checks.append(1)
+        if len(checks) == 3:
+            raise InterruptedError
+
+    source = Tokens.padded(SOURCES)
+    with pytest.raises(InterruptedError):
+        beam_search(teacher, source, BeamConfig(), check)
+    assert beam_search(teacher, source, BeamConfig(), lambda: None) == beam_search(teacher, source, BeamConfig())

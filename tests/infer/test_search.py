@@ -25,7 +25,7 @@ from latentmt.fields.registry import field_network
 from latentmt.infer.beam import beam_search
 from latentmt.infer.noise import standard_noise
 from latentmt.infer.postprocess import PieceTable, readable
-from latentmt.infer.search import Networks, search
+from latentmt.infer.search import Networks, Slices, search
 from latentmt.models.ctc import CTCOutput
 from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.outputs import TokenOutput
@@ -40,6 +40,7 @@ from latentmt.options import (
     BeamConfig,
     DecodingOptions,
     RemoveRepeats,
+    Rerank,
 )
 from latentmt.results import without_special
 
@@ -617,3 +618,41 @@ def test_the_teacher_translates_by_beam_search(networks: Networks) -> None:
             assert best == 0
             assert [one.readable for one in some] == [without_special(expected.ids)]
             assert some[0].score == pytest.approx(expected.score, abs=1e-9)
+
+
+@pytest.mark.parametrize("rerank", RERANKS[1:])
+@pytest.mark.parametrize("tokens", [1, 40, 100_000])
+def test_a_search_in_slices_equals_a_whole_one(rerank: Rerank, tokens: int) -> None:
+    networks, source = made(1), Tokens.padded(SOURCES)
+    options = DecodingOptions(method="delta", steps=2, lengths=3, samples=4, rerank=rerank)
+    whole = search(networks, source, options, NOISE)
+    checks, steps = [], []
+    slices = Slices(tokens, lambda: checks.append(1))
+    sliced = search(networks, source, options, NOISE, on_step=lambda step, _: steps.append(step), slices=slices)
+    assert torch.equal(sliced.decoded.ids, whole.decoded.ids)
+    assert torch.equal(sliced.decoded.layout.segment, whole.decoded.layout.segment)
+    assert torch.equal(sliced.readable.ids, whole.readable.ids)
+    assert torch.equal(sliced.readable.layout.segment, whole.readable.layout.segment)
+    torch.testing.assert_close(sliced.score, whole.score)
+    assert torch.equal(sliced.best, whole.best)
+    parts = 12 if tokens == 1 else 1 if tokens == 100_000 else len(steps) // 2
+    assert steps == [0, *[1, 2] * parts]
+    assert len(checks) >= 3 * parts  # before each part, and after each step
+
+
+def test_slices_bound_what_is_computed_at_once() -> None:
+    networks, source, seen = made(1), Tokens.padded(SOURCES), []
+
+    def check() -> None:
+        if len(seen) == 3:
+            raise InterruptedError
+
+    def on_step(step: int, z: Tensor) -> None:
+        if step:
+            seen.append(z.shape[0] * z.shape[1])
+
+    options = DecodingOptions(method="delta", steps=2, lengths=3, samples=4, rerank="decoder")
+    with pytest.raises(InterruptedError):
+        search(networks, source, options, NOISE, on_step=on_step, slices=Slices(100, check))
+    assert len(seen) == 3
+    assert max(seen) <= 100

@@ -1,4 +1,7 @@
-"""An untrained model whose heads are so large that every sentence and method gives another text; and servers of it."""
+"""An untrained model whose heads are so large that every sentence and method gives another text; and servers of it.
+
+It is exported, so it runs on both engines.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,13 @@ from typing import Any
 
 import pytest
 import torch
+from faults import GRACE, environment
 from process import Running, Start
 from tiny import SENTENCES, enliven
 
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
+from latentmt.export.model import graph_files
 from latentmt.fields.learned import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
@@ -39,7 +44,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def save(config: BundleConfig, latent: str | None = None) -> str:
         network = config.network(tokenizer.size)
         enliven(network)  # type: ignore[arg-type]
-        return save_bundle(folder / config.kind, config, tokenizer, network.state_dict(), latent=latent).fingerprint
+        files = graph_files(network, config.kind, set())
+        weights = network.state_dict()
+        return save_bundle(folder / config.kind, config, tokenizer, weights, latent=latent, files=files).fingerprint
 
     fingerprint = save(BundleConfig(**common, latent=LATENT))
     save(BundleConfig(**common, latent=LATENT, field=FieldConfig(kind="score", **SIZE)), fingerprint)
@@ -47,22 +54,29 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", params=["onnx", "torch"])
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
-def translator(model: Path) -> Translator:
-    return Translator.load(model)
+def translator(model: Path, engine: str) -> Translator:
+    return Translator.load(model, threads=1, engine=engine)
 
 
 @pytest.fixture(scope="session")
 def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
-    """Starts a server with options of the command line."""
+    """Starts a server with options of the command line. With `faults`, some sentences make its workers fail, which
+    are killed after `grace` seconds."""
 
     @contextlib.contextmanager
-    def started(*options: object) -> Iterator[Running]:
+    def started(*options: object, faults: bool = False, grace: float = GRACE) -> Iterator[Running]:
         log = tmp_path_factory.mktemp("log") / "server"
         command = [sys.executable, "-m", "latentmt", "serve", "--model", model, "--port", 0, "--device", "cpu"]
         command += ["--threads", 1, "--workers", 1, *options]
+        env = environment(log.parent, grace) if faults else None
         with log.open("w") as file:
-            process = subprocess.Popen(list(map(str, command)), stderr=file, stdout=file, text=True)
+            process = subprocess.Popen(list(map(str, command)), stderr=file, stdout=file, text=True, env=env)
         try:
             while not (match := re.search(r"http://\S+", log.read_text())):
                 assert process.poll() is None, log.read_text()
@@ -76,7 +90,7 @@ def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
 
 
 @pytest.fixture(scope="session")
-def running(start: Start) -> Iterator[Running]:
+def running(start: Start, engine: str) -> Iterator[Running]:
     """A server that tests share."""
-    with start() as server:
+    with start("--engine", engine) as server:
         yield server

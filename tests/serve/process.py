@@ -23,9 +23,17 @@ class Running:
         return int(self.address.rpartition(":")[2])
 
     @property
+    def workers(self) -> list[int]:
+        """The processes of its workers."""
+        return [
+            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        ]
+
+    @property
     def memory(self) -> int:
-        """Resident bytes."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        """Resident bytes, those of its workers included."""
+        pids = [self.process.pid, *self.workers]
+        pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
         return pages * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -1,37 +1,41 @@
-"""API keys from a file and their rates, the bounds of the queue, the estimate of work; and language detection."""
+"""API keys from a file and their rates, who a client is; and language detection."""
 
 from pathlib import Path
 
 import pytest
 
 from latentmt.errors import UserError
-from latentmt.options import DecodingOptions
-from latentmt.serve.admission import Admission, Limits, RefusedError, estimate_tokens, read_api_keys
+from latentmt.serve.admission import Admission, ApiKeys, Limits, RefusedError, client_at, read_api_keys
 from latentmt.serve.languages import detect, language_name
 
-OPTIONS, MORE_STEPS = DecodingOptions(), DecodingOptions(steps=2)
+HOME = "10.0.0.1"
 
 
 def test_api_keys_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "keys"
-    path.write_text("# ours\nfirst\nsecond 2   # a trial\nthi#rd\n\n")
+    path.write_text("# ours\nfirst\nsecond 2   # a trial\nthi#rd\nprometheus metrics\n\n")
     admission = Admission(Limits(), read_api_keys(path))
     for _ in range(100):
-        admission.check_key("first")
-    admission.check_key("second")
-    admission.check_key("second")
+        admission.client(HOME, "first")
+    admission.client(HOME, "second")
+    admission.client(HOME, "second")
     with pytest.raises(RefusedError, match="allows 2 requests a minute"):
-        admission.check_key("second")
-    admission.check_key("thi#rd")
-    for unknown in ("# ours", "thi"):
+        admission.client(HOME, "second")
+    admission.client(HOME, "thi#rd")
+    for unknown in ("# ours", "thi", "prometheus"):
         with pytest.raises(RefusedError, match="not known"):
-            admission.check_key(unknown)
+            admission.client(HOME, unknown)
+    admission.check_metrics("prometheus")
+    for other in ("first", "metrics", ""):
+        with pytest.raises(RefusedError, match="metrics"):
+            admission.check_metrics(other)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "holds no key"),
+        ("key metrics", "holds no key"),
         ("key -1", "line 1: expected a key"),
         ("key ²", "line 1: expected"),
         ("a\nb c d", "line 2: expected"),
@@ -45,70 +49,73 @@ def test_invalid_key_files_are_refused(tmp_path: Path, text: str | bytes, messag
         read_api_keys(path)
 
 
+def test_a_time_cost_must_be_a_number_of_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("key 6")
+    for seconds in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(UserError, match="req_time_cost"):
+            read_api_keys(path, seconds_per_request=seconds)
+
+
 def test_a_key_regains_requests_over_time() -> None:
     now = 0.0
-    admission = Admission(Limits(), {"key": 6.0}, clock=lambda: now)
+    admission = Admission(Limits(), ApiKeys({"key": 6.0}), clock=lambda: now)
     for _ in range(6):
-        admission.check_key("key")
+        admission.client(HOME, "key")
     with pytest.raises(RefusedError) as refused:
-        admission.check_key("key")
+        admission.client(HOME, "key")
     assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "10"})
     now = 10.0
-    admission.check_key("key")
+    admission.client(HOME, "key")
     with pytest.raises(RefusedError):
-        admission.check_key("key")
+        admission.client(HOME, "key")
     now = 1000.0
     for _ in range(6):
-        admission.check_key("key")
+        admission.client(HOME, "key")
     with pytest.raises(RefusedError):
-        admission.check_key("key")
+        admission.client(HOME, "key")
 
 
-def test_estimated_tokens_grow_with_text_candidates_and_steps() -> None:
-    texts = ["a" * 100] * 4
-    assert (
-        estimate_tokens(texts, DecodingOptions(method="prior"))
-        < estimate_tokens(texts, OPTIONS)
-        < estimate_tokens(texts, MORE_STEPS)
-    )
-    assert estimate_tokens(texts, DecodingOptions(lengths=5, samples=5, rerank="decoder")) > 20 * estimate_tokens(
-        texts, DecodingOptions(method="prior")
-    )
-    assert estimate_tokens(texts, DecodingOptions(method="teacher")) > estimate_tokens(texts, OPTIONS)
-    assert estimate_tokens([], OPTIONS) == 0 < estimate_tokens([""], OPTIONS)
-    assert estimate_tokens(texts, OPTIONS, traced=True) > 4 * estimate_tokens(texts, OPTIONS)  # a sentence at a time
-    assert estimate_tokens(["😀" * 100], DecodingOptions(method="prior")) > 300  # a byte, a token
-    assert estimate_tokens(["Schöne Grüße aus Köln, und bis bald!"], OPTIONS) < 1.5 * estimate_tokens(
-        ["Schone Grusse aus Koln, und bis bald"], OPTIONS
-    )
-
-
-def test_the_queue_is_bounded_in_requests_and_tokens() -> None:
-    admission = Admission(Limits(max_waiting=2, max_waiting_tokens=100))
-    admission.enqueue(1000)  # an empty queue takes any request
-    assert admission.queue_full
-    admission.dequeue(1000)
-    admission.enqueue(60)
-    assert not admission.queue_full
+def test_a_long_request_counts_as_several() -> None:
+    now = 0.0
+    admission = Admission(Limits(), ApiKeys({"key": 6.0}, seconds_per_request=0.5), clock=lambda: now)
+    admission.charge(admission.client(HOME, "key"), 0.4)  # one
+    admission.charge(admission.client(HOME, "key"), 2.0)  # four
+    admission.charge(admission.client(HOME, "key"), 1.5)  # three, of which one was left: two are overdrawn
     with pytest.raises(RefusedError) as refused:
-        admission.enqueue(41)
-    assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "1"})
-    admission.enqueue(40)
-    assert (admission.waiting, admission.waiting_tokens) == (2, 100)
-    admission.dequeue(60)
-    admission.enqueue(1)
-    with pytest.raises(RefusedError):
-        admission.enqueue(1)
+        admission.client(HOME, "key")
+    assert refused.value.headers == {"Retry-After": "30"}
+    now = 30.0
+    admission.client(HOME, "key")
 
 
-def test_retry_after_follows_the_measured_speed() -> None:
-    admission = Admission(Limits(max_waiting=1))
-    for _ in range(100):
-        admission.record_speed(tokens=50, seconds=1.0)
-    admission.enqueue(1000)
-    with pytest.raises(RefusedError) as refused:
-        admission.check_queue()
-    assert refused.value.headers == {"Retry-After": "20"}
+def test_without_a_time_cost_a_request_counts_as_one() -> None:
+    admission = Admission(Limits(), ApiKeys({"key": 2.0}), clock=lambda: 0.0)
+    admission.charge(admission.client(HOME, "key"), 1000.0)
+    admission.client(HOME, "key")
+
+
+def test_a_client_is_a_key_or_else_an_address() -> None:
+    open_, closed = Admission(Limits()), Admission(Limits(), ApiKeys({"a": 9.0, "b": 9.0}))
+    assert open_.client(HOME).name != open_.client("10.0.0.2").name
+    assert open_.client(HOME, "a").name == open_.client(HOME, "b").name
+    assert closed.client(HOME, "a").name == closed.client("10.0.0.2", "a").name != closed.client(HOME, "b").name
+    assert "a" not in closed.client(HOME, "a").name.split()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("", "10.0.0.2", False),
+    ],
+)
+def test_a_network_of_64_bits_is_one_client(one: str, other: str, same: bool) -> None:
+    assert (client_at(one) == client_at(other)) is same
 
 
 def test_language_names_and_detection() -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import httpx
 import pytest
+from serving import Client, serving
 
-from latentmt.serve.admission import Admission, Limits, RefusedError
-from latentmt.serve.app import make_app
+from latentmt.serve.admission import ApiKeys, Limits
 from latentmt.serve.languages import detect
-from latentmt.serve.schemas import DetectedLanguage, TranslateRequest
-from latentmt.serve.service import Service
+from latentmt.serve.origins import Origins
+from latentmt.serve.schemas import DetectedLanguage
 from latentmt.translator import Translator
 
 TEXT = "Ein kleiner Satz steht hier."
@@ -23,48 +21,9 @@ OTHER = "Wir haben 1100 Bücher gelesen!"
 ENGLISH = "The small sentence is here, and another one is over there with many books."
 
 
-class Client:
-    """Sends requests to an application, one after another."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        async def send() -> httpx.Response:
-            transport = httpx.ASGITransport(self._app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
-                return await client.request(method, path, **options)
-
-        return asyncio.run(send())
-
-    def get(self, path: str) -> Any:
-        response = self.request("GET", path)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def post(self, path: str, **body: Any) -> Any:
-        response = self.request("POST", path, json=body)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def refused(self, path: str, status: int, **body: Any) -> str:
-        response = self.request("POST", path, json=body)
-        assert response.status_code == status, response.text
-        assert list(response.json()) == ["error"]
-        return str(response.json()["error"])
-
-
-@contextmanager
-def serving(translator: Translator, **options: Any) -> Iterator[Client]:
-    admission = Admission(options.pop("limits", Limits()), options.pop("api_keys", None))
-    service = Service([translator], admission)
-    yield Client(make_app(service, **options))
-    service.batcher.close()
-
-
 @pytest.fixture(scope="module")
 def client(translator: Translator) -> Iterator[Client]:
-    with serving(translator) as client:
+    with serving(lambda: translator) as client:
         yield client
 
 
@@ -174,20 +133,6 @@ def test_html_language_is_detected_from_its_text(client: Client) -> None:
     assert client.post("/translate", q=english, source="auto", format="html")["translatedText"] == english
 
 
-def test_html_is_queued_as_one_request(translator: Translator) -> None:
-    async def send() -> None:
-        service = Service([translator], Admission(Limits(max_waiting=1)))
-        request = TranslateRequest(q=f"<p>{TEXT}</p><p>Ein <b>kleiner</b> Satz.</p>", format="html")
-        responses = await asyncio.gather(*[service.translate(request) for _ in range(3)], return_exceptions=True)
-        refused = [error for error in responses if isinstance(error, RefusedError) and error.status == 429]
-        assert 0 < len(refused) < 3
-        accepted = (len(responses) - len(refused)) * len(f"{TEXT}Ein kleiner Satz.")
-        assert f"latentmt_characters_total {float(accepted)}" in service.metrics.text().decode()
-        service.batcher.close()
-
-    asyncio.run(send())
-
-
 # Errors.
 
 
@@ -244,18 +189,15 @@ def test_unreadable_bodies_are_400(client: Client, content: str, options: dict[s
 
 
 def test_too_large_requests_are_413(translator: Translator) -> None:
-    with serving(translator, limits=Limits(max_characters=300, max_sentences=4, max_tokens=2000)) as client:
+    with serving(lambda: translator, limits=Limits(max_characters=300, max_sentences=4)) as client:
         assert client.refused("/translate", 413, q="a" * 301) == "301 characters: this server allows 300"
         assert client.refused("/translate", 413, q=["x"] * 5) == "5 sentences: this server allows 4"
         assert "5 sentences" in client.refused("/translate", 413, q="Ein Satz. " * 5)
         assert "5 sentences" in client.refused("/translate", 413, q="<p>Satz</p>" * 5, format="html")
         assert "301 characters" in client.refused("/trace", 413, q="a" * 301)
         assert "301 characters" in client.refused("/detect", 413, q="a" * 301)
-        assert "too much for one request" in client.refused(
-            "/translate", 413, q="ab " * 100, lengths=8, samples=8, rerank="decoder"
-        )
         assert "larger than 7,696 bytes" in client.refused("/translate", 413, q="a" * 8000)
-        assert client.post("/translate", q="a" * 300)["translatedText"] is not None
+        assert client.post("/translate", q="ab " * 30)["translatedText"] is not None
 
 
 def test_unknown_paths_and_methods_are_errors_in_json(client: Client) -> None:
@@ -271,8 +213,8 @@ def test_unexpected_errors_are_500_without_a_stack_trace(
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError(TEXT)
 
-    monkeypatch.setattr(translator, "translations", fails)
-    with serving(translator) as client:
+    with serving(lambda: translator) as client:
+        monkeypatch.setattr(translator, "translate_segmented", fails)
         assert client.refused("/translate", 500, q=TEXT) == "something went wrong in the server"
     assert caplog.messages == ["RuntimeError while answering"]
     assert TEXT not in caplog.text
@@ -336,20 +278,20 @@ def test_trace_returns_candidates_and_the_field_of_a_token(client: Client) -> No
 
 
 def test_health_and_metrics(translator: Translator) -> None:
-    with serving(translator) as client:
+    with serving(lambda: translator) as client:
         assert client.get("/healthz") == client.get("/readyz") == {"status": "ok"}
         client.post("/translate", q=[TEXT, OTHER])
         client.refused("/translate", 400)
         text = client.request("GET", "/metrics").text
         assert 'latentmt_requests_total{endpoint="/translate",status="200"} 1.0' in text
         assert 'latentmt_requests_total{endpoint="/translate",status="400"} 1.0' in text
-        assert f"latentmt_characters_total {float(len(TEXT + OTHER))}" in text
-        assert 'latentmt_batch_texts_bucket{le="1.0"} 0.0' in text
-        assert 'latentmt_batch_texts_bucket{le="2.0"} 1.0' in text
+        assert f"latentmt_characters_total {float(len(TEXT + OTHER + 'Test.'))}" in text
+        assert 'latentmt_batch_requests_bucket{le="1.0"} 2.0' in text  # /readyz translates, too
+        assert "latentmt_workers 1.0" in text
 
 
 def test_api_keys_are_required_and_rate_limited(translator: Translator) -> None:
-    with serving(translator, api_keys={"good": float("inf"), "few": 2.0}) as client:
+    with serving(lambda: translator, keys=ApiKeys({"good": math.inf, "few": 2.0})) as client:
         assert client.get("/model")["keys"] is True
         for path in ("/translate", "/trace", "/detect"):
             assert client.refused(path, 403, q=TEXT) == "this server wants an API key: api_key"
@@ -365,7 +307,7 @@ def test_api_keys_are_required_and_rate_limited(translator: Translator) -> None:
 def test_cors_allows_only_the_given_origins(translator: Translator, client: Client) -> None:
     headers = {"Origin": "https://there.example"}
     assert "access-control-allow-origin" not in client.request("GET", "/model", headers=headers).headers
-    with serving(translator, cors=["https://there.example"]) as open_:
+    with serving(lambda: translator, origins=Origins(cors=["https://there.example"])) as open_:
         response = open_.request("GET", "/model", headers=headers)
         assert response.headers["access-control-allow-origin"] == "https://there.example"
         assert response.headers["access-control-expose-headers"] == "Retry-After"
@@ -381,3 +323,42 @@ def test_page_loads_nothing_from_other_hosts(client: Client) -> None:
         assert "//" not in response.text.replace("<!doctype", "")
         assert client.request("GET", path, headers={"Range": "bytes=9999999-"}).text == response.text
     assert client.request("GET", "/page/app.js").headers["content-type"].startswith("text/javascript")
+
+
+# Other sites.
+
+
+def test_unknown_hosts_are_403(translator: Translator) -> None:
+    with serving(lambda: translator, origins=Origins.of("127.0.0.1", ["mt.example"])) as client:
+        assert client.request("GET", "/model", headers={"Host": "mt.example:8000"}).status_code == 200
+        for path in ("/", "/model", "/metrics", "/page/app.js", "/nowhere"):
+            refused = client.request("GET", path, headers={"Host": "evil.example"})
+            assert refused.status_code == 403
+            assert refused.json()["error"].startswith("host evil.example: this server does not answer to that name")
+
+
+def test_forms_from_other_sites_are_403(client: Client, translator: Translator) -> None:
+    evil = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    refused = client.request("POST", "/translate", data={"q": TEXT}, headers=evil)
+    assert (refused.status_code, list(refused.json())) == (403, ["error"])
+    same = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
+    assert client.request("POST", "/translate", data={"q": TEXT}, headers=same).status_code == 200
+    with serving(lambda: translator, origins=Origins(cors=["https://evil.example"])) as open_:
+        assert open_.request("POST", "/translate", data={"q": TEXT}, headers=evil).status_code == 200
+
+
+def test_metrics_need_their_own_key_where_keys_are_required(translator: Translator) -> None:
+    keys = ApiKeys({"user": math.inf}, frozenset({"prometheus"}))
+    with serving(lambda: translator, keys=keys) as client:
+        for headers in ({}, {"Authorization": "Bearer user"}, {"Authorization": "Bearer"}):
+            assert client.request("GET", "/metrics", headers=headers).status_code == 403
+        shown = client.request("GET", "/metrics", headers={"Authorization": "Bearer prometheus"})
+        assert "latentmt_workers 1.0" in shown.text
+        assert client.refused("/translate", 403, q=TEXT, api_key="prometheus") == "this API key is not known here"
+        assert client.get("/readyz") == {"status": "ok"}
+
+
+def test_redirects_are_relative(client: Client) -> None:
+    response = client.request("POST", "/translate/", json={"q": TEXT}, headers={"Host": "evil.example"})
+    assert (response.status_code, response.headers["location"]) == (307, "/translate")
+    assert client.request("GET", "//evil.example/model/").headers.get("location", "/")[:2] != "//"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from faults import SLOW
 from libretranslatepy import LibreTranslateAPI
 from process import Running, Start
 
@@ -88,9 +89,10 @@ def test_a_full_queue_is_429_with_retry_after(start: Start) -> None:
 
 
 def test_a_timeout_is_503_and_frees_the_queue(start: Start) -> None:
-    with start("--timeout", 0.2) as server:
-        late = post(server.address, q=[TEXT] * 40, lengths=8, samples=8, rerank="teacher")
+    with start("--timeout", 0.5, faults=True) as server:
+        late = post(server.address, q=SLOW)
         assert (late.status_code, late.json()) == (503, {"error": "this took too long"})
+        assert late.headers["retry-after"] == "1"
         until = time.monotonic() + 30
         while post(server.address, q=TEXT).status_code != 200:
             assert time.monotonic() < until
@@ -98,9 +100,10 @@ def test_a_timeout_is_503_and_frees_the_queue(start: Start) -> None:
 
 
 def test_disconnecting_frees_the_queue(start: Start) -> None:
-    with start("--max-waiting", 4) as server:
-        body = json.dumps({"q": [TEXT] * 40, "lengths": 8, "samples": 8, "rerank": "teacher"}).encode()
-        head = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with start("--max-waiting", 4, faults=True) as server:
+        body = json.dumps({"q": SLOW}).encode()
+        head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += b"Content-Length: %d\r\n\r\n"
         for _ in range(12):  # three times as many as could wait
             with connected(server) as connection:
                 connection.sendall(head % len(body) + body)
@@ -150,7 +153,7 @@ def test_sigterm_under_load_answers_every_accepted_request(start: Start) -> None
 
 
 def test_an_idle_connection_is_served_once_more_at_shutdown(start: Start) -> None:
-    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with start() as server, connected(server) as idle, connected(server) as silent:
         idle.sendall(request)
         first = b""
@@ -192,8 +195,8 @@ server.serve(server.ServerConfig(model={str(model)!r}, port=0, limits=Limits(rea
 def test_slow_heads_bodies_and_readers_time_out(model: Path) -> None:
     with started(model, 0.5) as server:
         with connected(server) as head, connected(server) as body, connected(server) as silent:
-            head.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nX-")
-            body.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+            head.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nX-")
+            body.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
             body.sendall(b'Content-Length: 1000\r\n\r\n{"q":')
             start = time.monotonic()
             assert receive(head) == b""
@@ -203,7 +206,7 @@ def test_slow_heads_bodies_and_readers_time_out(model: Path) -> None:
             assert post(server.address, q=TEXT).status_code == 200
         with connected(server) as deaf:
             count = 1000
-            deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * count)
+            deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * count)
             time.sleep(4)
             assert 0 < receive(deaf).count(b"HTTP/1.1 200") < count
         assert post(server.address, q=TEXT).status_code == 200
@@ -221,18 +224,18 @@ def test_connections_beyond_the_maximum_are_closed(model: Path) -> None:
 
 def test_garbage_is_400_in_json_or_closed_and_takes_no_memory(running: Running) -> None:
     rng = random.Random(5)
-    good = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
+    good = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
     garbage = [
         b"\x00\x01\x02\r\n\r\n",
         b"GET\r\n\r\n",
-        b"GET / HTTP/9.9\r\nHost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nA" + b"a" * 200_000,
-        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /%ff%00 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\n" + b"x" * 300_000,
-        b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA" + b"a" * 200_000,
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /%ff%00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999\r\n\r\n" + b"x" * 300_000,
+        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade, close\r\n\r\n",
         good + b'{"q": "a' + b"\x00garbage after\r\n\r\n",
         *(rng.randbytes(300) for _ in range(30)),
     ]

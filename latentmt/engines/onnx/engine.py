@@ -103,16 +103,17 @@ class OnnxEngine:
     def candidates(
         self, sentences: Sentences, options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
     ) -> list[Candidates]:
+        latent, teacher = self._checked(check_cancelled)
+
         def work(sentence: Sequence[int]) -> Candidates:
             ids = list(sentence)
             if options.method == "teacher":
-                assert self.teacher is not None
-                return Candidates([beam_search(self.teacher, ids, BeamConfig(beam=options.beam))], 0)
-            assert self.latent is not None
-            source = self.latent.encode(ids)
-            return search(self.latent, self.teacher, self._postprocessor, source, options).candidates
+                assert teacher is not None
+                return Candidates([beam_search(teacher, ids, BeamConfig(beam=options.beam))], 0)
+            assert latent is not None
+            return search(latent, teacher, self._postprocessor, latent.encode(ids), options).candidates
 
-        return self._side_by_side(sentences, work, check_cancelled)
+        return self._side_by_side(sentences, work)
 
     def annotate(
         self,
@@ -121,14 +122,19 @@ class OnnxEngine:
         check_cancelled: CheckCancelled = never_cancelled,
         log_probs: bool = False,
     ) -> list[Annotation]:
+        latent, teacher = self._checked(check_cancelled)
+
         def work(pair: tuple[Sequence[int], Sequence[int]]) -> Annotation:
-            return annotate(self.latent, self.teacher, *pair, log_probs)
+            return annotate(latent, teacher, *pair, log_probs)
 
-        return self._side_by_side(list(zip(sources, targets, strict=True)), work, check_cancelled)
+        return self._side_by_side(list(zip(sources, targets, strict=True)), work)
 
-    def trace(self, sentence: list[int], options: DecodingOptions) -> SentenceTrace:
-        assert self.latent is not None
-        return trace_sentence(self.latent, self.teacher, self._postprocessor, sentence, options)
+    def trace(
+        self, sentence: list[int], options: DecodingOptions, check_cancelled: CheckCancelled = never_cancelled
+    ) -> SentenceTrace:
+        latent, teacher = self._checked(check_cancelled)
+        assert latent is not None
+        return trace_sentence(latent, teacher, self._postprocessor, sentence, options)
 
     def field_around(
         self, trace: SentenceTrace, options: DecodingOptions, position: int, points: Sequence[Sequence[float]]
@@ -141,17 +147,16 @@ class OnnxEngine:
     ) -> None:
         return None
 
-    def _side_by_side(self, items: Sequence[Any], work: Callable[[Any], T], check_cancelled: CheckCancelled) -> list[T]:
+    def _checked(self, check: CheckCancelled) -> tuple[OnnxLatent | None, OnnxTeacher | None]:
+        """The networks, with a check before each run of a graph."""
+        return self.latent and self.latent.checked(check), self.teacher and self.teacher.checked(check)
+
+    def _side_by_side(self, items: Sequence[Any], work: Callable[[Any], T]) -> list[T]:
         """Apply `work` to every item, as many at a time as there are workers."""
-
-        def run(item: Any) -> T:
-            check_cancelled()
-            return work(item)
-
         if self._workers == 1 or len(items) < 2:
-            return [run(item) for item in items]
+            return [work(item) for item in items]
         with ThreadPoolExecutor(self._workers) as pool:
-            return list(pool.map(run, items))
+            return list(pool.map(work, items))
 
 
 def has_graphs(bundle: Bundle) -> bool:

@@ -6,6 +6,7 @@ May be used from several threads at once.
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from pydantic import Field
 
 from latentmt.bundle import Bundle
 from latentmt.config import Section, from_dict
+from latentmt.engines.backend import CheckCancelled, never_cancelled
 from latentmt.engines.load import GRAPHS_FILE
 from latentmt.engines.onnx.check import check_graph
 from latentmt.engines.onnx.cpu import saturates
@@ -54,6 +56,13 @@ class Graphs:
         self._weights = Weights(bundle, saturates() if seven_bits is None else seven_bits)
         self._sessions: dict[str, onnxruntime.InferenceSession] = {}
         self._lock = threading.Lock()
+        self._check: CheckCancelled = never_cancelled
+
+    def checked(self, check: CheckCancelled) -> Graphs:
+        """The same graphs, with a check before each run."""
+        graphs = copy.copy(self)
+        graphs._check = check
+        return graphs
 
     def require(self, *names: str) -> None:
         """Check that there are graphs of these names."""
@@ -63,6 +72,7 @@ class Graphs:
 
     def run(self, name: str, inputs: Mapping[str, Input], *shapes: Shape) -> list[OrtValue]:
         """The outputs of a graph, in its order, which must have these shapes."""
+        self._check()
         session = self._sessions.get(name) or self._load(name)
         values = {
             key: value if isinstance(value, OrtValue) else OrtValue.ortvalue_from_numpy(value)

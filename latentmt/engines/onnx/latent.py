@@ -5,6 +5,7 @@ The counterpart of `models/latent.py` and `fields/`, in numpy. It does not searc
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from onnxruntime import OrtValue
 
+from latentmt.engines.backend import CheckCancelled
 from latentmt.engines.onnx.graphs import Graphs
 from latentmt.engines.onnx.outputs import CTCOutput, Logits, Output, TokenOutput
 from latentmt.engines.onnx.tokens import Layout, Tokens
@@ -68,6 +70,13 @@ class OnnxLatent:
         self.output: Output = CTCOutput(upsampling) if upsampling else TokenOutput()
         self.latent_dim, self._vocab_size = latent_dim, vocab_size
 
+    def checked(self, check: CheckCancelled) -> OnnxLatent:
+        """The same model, with a check before each run of a graph."""
+        model = copy.copy(self)
+        model._graphs = self._graphs.checked(check)
+        model._fields = {kind: graphs.checked(check) for kind, graphs in self._fields.items()}
+        return model
+
     def encode(self, ids: list[int]) -> Source:
         by_token, classes = (1, len(ids), None), self.output.length_classes
         shapes = by_token, *([(classes,)] if classes else []), by_token, by_token
@@ -84,15 +93,24 @@ class OnnxLatent:
 
     def posterior(self, target: Tokens, places: Layout, memory: OrtValue) -> Gaussian:
         """q(z|y,x). Memory: `posterior_memory(source)`."""
-        inputs = self.output.posterior_inputs(target, places)
-        return Gaussian(*self._graphs.arrays("posterior", {**inputs, "memory": memory}, *2 * [self._latents(places)]))
+        parts = [
+            self._graphs.arrays(
+                "posterior",
+                {**self.output.posterior_inputs(target.select(rows), part), "memory": memory},
+                *2 * [self._latents(part)],
+            )
+            for rows, part in places.parts()
+        ]
+        mean, std = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return Gaussian(mean, std)
 
     def posterior_memory(self, source: Source) -> OrtValue:
         return self._graphs.run("posterior_memory", {"states": source.states}, (1, len(source.ids), None))[0]
 
     def read(self, z: Latents, places: Layout, source: Source) -> Tokens:
         """The likeliest y given z and x."""
-        return self.output.read(self.logits(z, places, source), places)
+        parts = [self.output.read(self.logits(z[rows], part, source), part) for rows, part in places.parts()]
+        return parts[0] if len(parts) == 1 else Tokens.padded([row for part in parts for row in part.rows])
 
     def logits(self, z: Latents, places: Layout, source: Source) -> Logits:
         """The logits of all pieces at each place."""
@@ -101,7 +119,11 @@ class OnnxLatent:
 
     def log_prob(self, z: Latents, places: Layout, target: Tokens, source: Source) -> Float[np.ndarray, "n t"]:
         """log p(y|z,x), token by token; 0 at padding."""
-        return self.output.log_prob(self.logits(z, places, source), places, target)
+        parts = [
+            self.output.log_prob(self.logits(z[rows], part, source), part, target.select(rows))
+            for rows, part in places.parts()
+        ]
+        return np.concatenate(parts)
 
     def attention(self, z: Latents, places: Layout, target: Tokens, source: Source) -> Float[np.ndarray, "t s"]:
         """The decoder's cross-attention of one target, averaged over layers and heads, and over a token's places."""
@@ -125,9 +147,11 @@ class OnnxLatent:
         projected = graphs.run("memory", {"states": source.states}, (1, len(source.ids), None))[0]
 
         def learned(z: Latents) -> Latents:
-            inputs = {"z": z, "memory": projected, "bias": layout.bias}
-            (direction,) = graphs.arrays("field", inputs, self._latents(layout))
-            return np.where(layout.real[..., None], direction, np.float32(0))
+            directions = [
+                graphs.arrays("field", {"z": z[rows], "memory": projected, "bias": part.bias}, self._latents(part))[0]
+                for rows, part in layout.parts()
+            ]
+            return np.where(layout.real[..., None], np.concatenate(directions), np.float32(0))
 
         return learned
 

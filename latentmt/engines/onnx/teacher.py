@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from jaxtyping import Float, Int
 from onnxruntime import OrtValue
 
 from latentmt.data.tokenizer import BOS, EOS, PAD
+from latentmt.engines.backend import CheckCancelled
 from latentmt.engines.onnx.graphs import Graphs, Input
 from latentmt.engines.onnx.shortlist import Shortlist
 from latentmt.errors import UserError
@@ -51,6 +53,12 @@ class OnnxTeacher:
         self.caches = [f"{side}_{layer}" for layer in range(layers) for side in ("key", "value")]
         """The names of the cached tensors."""
         self.empty_cache = np.zeros((1, heads, 0, width // heads), dtype=np.float32)
+
+    def checked(self, check: CheckCancelled) -> OnnxTeacher:
+        """The same teacher, with a check before each run of a graph."""
+        teacher = copy.copy(self)
+        teacher.graphs = self.graphs.checked(check)
+        return teacher
 
     def encode(self, ids: Sequence[int]) -> OrtValue:
         """The keys and values of a source."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,8 @@ from latentmt.data.tokenizer import PAD
 
 FORBIDDEN = np.float32(-1e4)
 """Added to the score of a masked pair (see `nn/attention.py`)."""
+MAX_TOKENS = 1024
+"""Tokens of one run of a graph, if there are several candidates: about 30 ms, and a bound on its memory."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +22,13 @@ class Layout:
     """Candidates of different lengths, as rows of equal width."""
 
     lengths: Int[np.ndarray, " n"]
+    width: int | None = None
+    """Default: that of the longest."""
 
     @cached_property
     def real(self) -> Bool[np.ndarray, "n t"]:
         """The mask: True for tokens, False for padding."""
-        return np.arange(self.lengths.max()) < self.lengths[:, None]
+        return np.arange(self.width or self.lengths.max()) < self.lengths[:, None]
 
     @cached_property
     def bias(self) -> Float[np.ndarray, "n 1 t t"]:
@@ -39,7 +43,21 @@ class Layout:
 
     def repeat(self, times: int) -> Layout:
         """Every row repeated, in adjacent rows."""
-        return Layout(self.lengths.repeat(times))
+        return Layout(self.lengths.repeat(times), self.width)
+
+    def select(self, rows: slice) -> Layout:
+        """These rows, as wide as before."""
+        return Layout(self.lengths[rows], self.real.shape[1])
+
+    def parts(self) -> Iterator[tuple[slice, Layout]]:
+        """Some rows at a time, as many as one run of a graph takes."""
+        size = max(1, MAX_TOKENS // self.real.shape[1])
+        if size >= len(self.lengths):
+            yield slice(None), self
+            return
+        for start in range(0, len(self.lengths), size):
+            rows = slice(start, start + size)
+            yield rows, self.select(rows)
 
 
 @dataclass(frozen=True)
@@ -56,6 +74,10 @@ class Tokens:
         ids = np.full(layout.real.shape, PAD)
         ids[layout.real] = [id_ for row in rows for id_ in row]
         return Tokens(ids, layout)
+
+    def select(self, rows: slice) -> Tokens:
+        """These rows, as wide as before."""
+        return Tokens(self.ids[rows], self.layout.select(rows))
 
     @property
     def rows(self) -> list[list[int]]:

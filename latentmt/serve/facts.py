@@ -1,0 +1,106 @@
+"""What the broker knows of the model, which only the workers have loaded: languages, methods, limits of options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+from latentmt.errors import UserError
+from latentmt.options import Abilities, DecodingOptions, Rerank
+from latentmt.serve.admission import Limits
+from latentmt.serve.costs import Costs, costs_from
+from latentmt.serve.languages import language_name
+from latentmt.serve.schemas import Language, ModelResponse
+from latentmt.translator import Translator
+
+AUTO = "auto"
+"""The source language that is to be detected."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """A model, as plain data."""
+
+    pair: tuple[str, str]
+    """The codes of the source and the target language."""
+    abilities: Abilities
+    hints: Mapping[str, str]
+    latent_dim: int | None
+    on_gpu: bool
+    costs: Costs
+
+    @staticmethod
+    def of(translator: Translator, costs: Costs) -> ModelFacts:
+        """Those of a loaded model."""
+        backend = translator.backend
+        pair = translator.languages or ("und", "und-x-target")
+        return ModelFacts(pair, translator.abilities, backend.hints, backend.latent_dim, backend.on_gpu, costs)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> ModelFacts:
+        """The inverse of `to_dict`."""
+        abilities = dict(data["abilities"])
+        if abilities["default_options"] is not None:
+            abilities["default_options"] = DecodingOptions(**abilities["default_options"])
+        return ModelFacts(
+            **{
+                **data,
+                "pair": tuple(data["pair"]),
+                "abilities": Abilities(**abilities),
+                "costs": costs_from(data["costs"]),
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+    def options(self, given: Mapping[str, Any], limits: Limits, alternatives: int = 0) -> DecodingOptions:
+        """The options that a request means. More than the server allows is an error."""
+        options = self.abilities.options(given)
+        for name, count, limit in (
+            ("steps", options.steps, limits.max_steps),
+            ("candidates (lengths × samples)", options.candidates, limits.max_candidates),
+        ):
+            if count > limit:
+                raise UserError(f"{count} {name}: this server allows {limit}")
+        if not alternatives or options.method == "teacher" or options.candidates > 1:  # the teacher has only one
+            return options
+        reranker = next(name for name in self.abilities.rerankers if name != "none")
+        return replace(options, lengths=min(alternatives + 1, limits.max_candidates), rerank=cast(Rerank, reranker))
+
+    def needs_translation(self, source: str, target: str) -> bool:
+        """Whether a text must be translated. Refuses a pair of languages that the model does not have."""
+        if source == target and source in self.pair:
+            return False
+        if (source, target) != self.pair:
+            requested, available = (" to ".join(map(language_name, pair)) for pair in ((source, target), self.pair))
+            raise UserError(f"{requested}: this server translates {available}")
+        return True
+
+    def languages(self) -> list[Language]:
+        """The response to /languages."""
+        source, target = self.pair
+        return [
+            Language(code=source, name=language_name(source), targets=[target]),
+            Language(code=target, name=language_name(target), targets=[]),
+        ]
+
+    def response(self, limits: Limits, keys: bool) -> ModelResponse:
+        """The response to /model."""
+        options = self.abilities.options({})
+        return ModelResponse(
+            source=self.pair[0],
+            target=self.pair[1],
+            methods=list(self.abilities.methods),
+            hints=dict(self.hints),
+            reranks=list(self.abilities.rerankers),
+            default=str(options),
+            method=options.method,
+            dimensions=self.latent_dim,
+            characters=limits.max_characters,
+            candidates=limits.max_candidates,
+            steps=limits.max_steps,
+            keys=keys,
+        )

@@ -250,8 +250,8 @@ def translated_html(translator: Translator, source: str) -> str:
     "source",
     [
         "<td><b>42</b></td>",
-        "<li><a href='/a'>2023</a></li>",
-        "<p><a href='https://a.de'>www.a.de</a></p>",
+        '<li><a href="/a">2023</a></li>',
+        '<p><a href="https://a.de">www.a.de</a></p>',
         "<p><b>😀</b></p>",
     ],
 )

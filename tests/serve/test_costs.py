@@ -68,7 +68,7 @@ def counted(translator: Translator) -> Iterator[Callable[[], float]]:
 def measured(translator: Translator) -> Costs:
     """Costs, measured by that clock."""
     with pytest.MonkeyPatch.context() as patch, counted(translator) as clock:
-        patch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
+        patch.setattr(module, "time", SimpleNamespace(perf_counter=clock, process_time=clock))
         return measure_costs(translator)
 
 

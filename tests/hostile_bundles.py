@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -682,6 +683,13 @@ def _loaded(model: Path) -> dict[str, Any]:
 
 def _address_space() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def outcomes(script: str, model: Path, folder: Path) -> dict[str, dict[str, str]]:
+    """How each attack of a script of this folder on a model ended."""
+    command = [sys.executable, str(Path(__file__).parent / script), str(model), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {found["attack"]: found for found in map(json.loads, done.stdout.splitlines())}
 
 
 def main(good: Path, folder: Path, attacks: Mapping[str, Attack]) -> None:

@@ -2,10 +2,9 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import hostile_bundles
 import pytest
 import torch
 from hostile_bundles import ATTACKS
@@ -37,11 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def outcomes(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     """How each attack ended."""
-    command = [sys.executable, str(Path(__file__).parent / "hostile_bundles.py"), str(model)]
-    done = subprocess.run(
-        [*command, str(tmp_path_factory.mktemp("attacks"))], capture_output=True, text=True, check=True
-    )
-    return {found["attack"]: found for found in map(json.loads, done.stdout.splitlines())}
+    return hostile_bundles.outcomes("hostile_bundles.py", model, tmp_path_factory.mktemp("attacks"))
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

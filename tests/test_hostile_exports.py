@@ -4,10 +4,9 @@ import contextlib
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+import hostile_bundles
 import numpy as np
 import pytest
 import torch
@@ -53,11 +52,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def outcomes(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
     """How each attack ended."""
-    command = [sys.executable, str(Path(__file__).parent / "hostile_exports.py"), str(model)]
-    done = subprocess.run(
-        [*command, str(tmp_path_factory.mktemp("attacks"))], capture_output=True, text=True, check=True
-    )
-    return {found["attack"]: found for found in map(json.loads, done.stdout.splitlines())}
+    return hostile_bundles.outcomes("hostile_exports.py", model, tmp_path_factory.mktemp("attacks"))
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

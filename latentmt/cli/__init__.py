@@ -52,7 +52,7 @@ _USER_ERRNOS = (
 _EXTRAS = {
     **dict.fromkeys(("torch", "onnx"), "train"),
     **dict.fromkeys(("ray", "pyarrow", "fsspec", "zstandard"), "cluster"),
-    **dict.fromkeys(("fastapi", "uvicorn"), "serve"),
+    **dict.fromkeys(("fastapi", "prometheus_client", "py3langid", "selectolax", "uvicorn"), "serve"),
     "matplotlib": "plots",
 }
 """Packages that not every installation has, and the extra that brings them."""

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from latentmt.cli.options import AUTO, EngineOption, ModelOption
-from latentmt.errors import UserError
 
 
 def serve(
@@ -55,12 +54,9 @@ def serve(
     ] = False,
 ) -> None:
     """Serve translations over HTTP, in LibreTranslate's format, and a page that shows them being refined."""
-    try:
-        from latentmt.serve.server import ServerConfig
-        from latentmt.serve.server import serve as serve_model
-    except ModuleNotFoundError as error:
-        raise UserError(f"serving needs {error.name}: pip install 'latentmt[serve]'") from None
     from latentmt.serve.admission import Limits, read_api_keys
+    from latentmt.serve.server import ServerConfig
+    from latentmt.serve.server import serve as serve_model
 
     serve_model(
         ServerConfig(

@@ -302,7 +302,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     for name in [name for name in sys.modules if name.startswith("latentmt.serve")]:
         monkeypatch.delitem(sys.modules, name)
-    assert refused(monkeypatch, capsys) == "error: serving needs uvicorn: pip install 'latentmt[serve]'"
+    assert refused(monkeypatch, capsys) == "error: this command needs uvicorn: pip install 'latentmt[serve]'"
 
 
 def test_only_serving_imports_the_web_framework() -> None:

@@ -72,7 +72,7 @@ sbom: .venv/installed-dev .tools/installed
 
 # What trains, measures, serves and checks, too.
 .venv/installed-dev: .venv/installed locks/test.txt
-	$(INSTALL) test '[torch,train,serve,cluster,plots,dev]'
+	$(INSTALL) test '[torch,train,documents,serve,cluster,plots,dev]'
 	touch $@
 
 .venv/installed-docs: .venv/installed locks/docs.txt

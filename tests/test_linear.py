@@ -11,7 +11,7 @@ from uppercase import UppercaseEngine
 
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
-from latentmt.serve.markup import Document
+from latentmt.documents.markup import Document
 from latentmt.translator import Translator
 
 MOST = 2.3

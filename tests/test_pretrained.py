@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from latentmt.documents.markup import Document
 from latentmt.installed import PRETRAINED
 from latentmt.options import DecodingOptions
-from latentmt.serve.markup import Document
 from latentmt.translator import Translator
 
 FOLDER = PRETRAINED / "deen"

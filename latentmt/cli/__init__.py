@@ -52,7 +52,8 @@ _USER_ERRNOS = (
 _EXTRAS = {
     **dict.fromkeys(("torch", "onnx"), "train"),
     **dict.fromkeys(("ray", "pyarrow", "fsspec", "zstandard"), "cluster"),
-    **dict.fromkeys(("fastapi", "prometheus_client", "py3langid", "selectolax", "uvicorn"), "serve"),
+    **dict.fromkeys(("lxml", "markdown_it", "mdit_py_plugins", "polib", "selectolax"), "documents"),
+    **dict.fromkeys(("fastapi", "httptools", "prometheus_client", "py3langid", "uvicorn", "uvloop"), "serve"),
     "matplotlib": "plots",
 }
 """Packages that not every installation has, and the extra that brings them."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from latentmt.data.tokenizer import EOS
+from latentmt.documents.markup import Document
 from latentmt.engines.backend import never_cancelled
 from latentmt.options import DecodingOptions
 from latentmt.results import Candidate
-from latentmt.serve.markup import Document
 from latentmt.serve.tracing import trace_text
 from latentmt.translator import Translator
 

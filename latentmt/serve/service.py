@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from latentmt.documents.markup import Document
 from latentmt.engines.backend import CheckCancelled
 from latentmt.errors import UserError
 from latentmt.options import DecodingOptions
@@ -20,7 +21,6 @@ from latentmt.results import Translation
 from latentmt.serve.admission import Limits, RefusedError
 from latentmt.serve.facts import AUTO, ModelFacts
 from latentmt.serve.languages import detect
-from latentmt.serve.markup import Document
 from latentmt.serve.schemas import (
     DetectedLanguage,
     DetectRequest,

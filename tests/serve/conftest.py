@@ -1,7 +1,4 @@
-"""An untrained model whose heads are so large that every sentence and method gives another text; and servers of it.
-
-It is exported, so it runs on both engines.
-"""
+"""A model that gives every sentence another text (`lively`), and servers of it."""
 
 from __future__ import annotations
 
@@ -12,46 +9,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from faults import GRACE, environment
+from lively import save_lively_model
 from process import Running, Start
-from tiny import SENTENCES, enliven
 
-from latentmt.data.normalise import TextRules
-from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
-from latentmt.export.model import graph_files
-from latentmt.fields.learned import FieldConfig
-from latentmt.models.latent import LatentConfig
-from latentmt.models.teacher import TeacherConfig
-from latentmt.networks import BundleConfig, save_bundle
 from latentmt.translator import Translator
-
-SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers": 1, "heads": 2, "dropout": 0.0}
-LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of bundles: German to English, with a score and a teacher."""
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocab_size=440))
-    common: dict[str, Any] = {"languages": ("de", "en"), "rules": (TextRules(), TextRules())}
-    torch.manual_seed(6)
-
-    def save(config: BundleConfig, latent: str | None = None) -> str:
-        network = config.network(tokenizer.size)
-        enliven(network)  # type: ignore[arg-type]
-        files = graph_files(network, config.kind, set())
-        weights = network.state_dict()
-        return save_bundle(folder / config.kind, config, tokenizer, weights, latent=latent, files=files).fingerprint
-
-    fingerprint = save(BundleConfig(**common, latent=LATENT))
-    save(BundleConfig(**common, latent=LATENT, field=FieldConfig(kind="score", **SIZE)), fingerprint)
-    save(BundleConfig(**common, teacher=TeacherConfig(**SIZE, encoder_layers=1)))
-    return folder
+    return save_lively_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session", params=["onnx", "torch"])

@@ -12,8 +12,8 @@ from browser import Browser, find_browser
 from hostile import CLASSICS, PAYLOADS, document, translations
 from judge import gained
 
+from latentmt.documents.markup import Document
 from latentmt.results import Translation
-from latentmt.serve.markup import Document
 
 PROGRAM = find_browser()
 SCRIPT = """

@@ -1,7 +1,8 @@
 """Puts inline elements into a translation: around the words aligned with the words they were around.
 
 Verbatim nodes go between the words aligned with their neighbours. Siblings stay siblings, and children stay inside
-their parents. Nothing is parsed here.
+their parents. Nothing is parsed here. What an element is, a format knows: `place` gives the translation in order, and
+`insert_tags` writes it as HTML.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Literal
 
 from latentmt.results import Link, Translation
 
@@ -82,8 +84,30 @@ def _overlap(a: tuple[int, int], b: tuple[int, int]) -> int:
     return max(0, min(a[1], b[1]) - max(a[0], b[0]))
 
 
+@dataclass(frozen=True)
+class Placed:
+    """A piece of a translation: text, the beginning or the end of an element, or a verbatim node."""
+
+    kind: Literal["text", "open", "close", "verbatim"]
+    text: str = ""
+    """Of the translation, if it is text."""
+    node: Node | None = None
+    """The element, if it is one."""
+
+
 def insert_tags(root: Node, aligned: Translation) -> str:
-    """The translation with the elements in it."""
+    """The translation as HTML, with the elements in it."""
+    return "".join(_as_html(piece) for piece in place(root, aligned)).strip()
+
+
+def _as_html(piece: Placed) -> str:
+    if piece.node is None:
+        return escape(piece.text)
+    return piece.node.closing if piece.kind == "close" else piece.node.opening
+
+
+def place(root: Node, aligned: Translation) -> list[Placed]:
+    """The translation in order, with the elements at their places. The root is none of them."""
     words = _Words(aligned)
     root.first, root.last = 0, len(words.spans)
     stack = [root]
@@ -162,6 +186,9 @@ def _best_gap(position: int, parent: Node, free: _Free, words: _Words) -> int:
     return max(filter(free.has_gap, gaps), key=lambda gap: before.get(gap - 1, 0.0) + after.get(gap, 0.0))
 
 
+_SPACE = Placed("text", " ")
+
+
 class _Writer:
     """Writes the words and elements of a translation in order."""
 
@@ -170,7 +197,7 @@ class _Writer:
         self._word = self._position = 0
         self._spaced = True  # nothing is written yet
         self._pending_space = False
-        self.out: list[str] = []
+        self.out: list[Placed] = []
 
     def words(self, end: int) -> None:
         """Write the words before the one with this index."""
@@ -191,28 +218,29 @@ class _Writer:
         """Write a verbatim node, with white space where it had some, unless punctuation follows."""
         before, after = node.spaces
         if before and not self._spaced:
-            self.out.append(" ")
+            self.out.append(_SPACE)
         elif not (before or after):
             self.space()
         if not after and self._word < len(self._spans):
             self._position = self._spans[self._word][0]
-        self.out.append(node.opening)
+        self.out.append(Placed("verbatim", node=node))
         self._spaced, self._pending_space = False, after
 
     def _write_pending_space(self) -> None:
         """Write the white space after a verbatim node, if the text has none here and a word follows."""
         start = self._spans[self._word][0]
         if self._pending_space and self._position == start and self._text[start].isalnum():
-            self.out.append(" ")
+            self.out.append(_SPACE)
             self._spaced = True
         self._pending_space = False
 
     def _write_until(self, position: int) -> None:
-        self.out.append(escape(self._text[self._position : position]))
+        if self._position < position:
+            self.out.append(Placed("text", self._text[self._position : position]))
         self._position = position
 
 
-def _write(root: Node, text: str, spans: Sequence[tuple[int, int]]) -> str:
+def _write(root: Node, text: str, spans: Sequence[tuple[int, int]]) -> list[Placed]:
     """The words with the elements at their positions."""
     writer = _Writer(text, spans)
     path = [(root, iter(_in_order(root)))]
@@ -221,17 +249,18 @@ def _write(root: Node, text: str, spans: Sequence[tuple[int, int]]) -> str:
         node = next(children, None)
         if node is None:
             writer.words(parent.last)
-            writer.out.append(parent.closing)
             path.pop()
+            if path:
+                writer.out.append(Placed("close", node=parent))
             continue
         writer.words(node.first)
         if node.closing:
             writer.space()
-            writer.out.append(node.opening)
+            writer.out.append(Placed("open", node=node))
             path.append((node, iter(_in_order(node))))
         else:
             writer.verbatim(node)
-    return "".join(writer.out).strip()
+    return writer.out
 
 
 def _in_order(parent: Node) -> list[Node]:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import Element, describe, walk
 
+from latentmt.documents.markup import INLINE, Document
 from latentmt.errors import UserError
 from latentmt.results import Link, Translation
-from latentmt.serve.markup import INLINE, Document
 from latentmt.translator import Translator
 
 

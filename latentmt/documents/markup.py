@@ -23,9 +23,9 @@ from typing import Literal
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
+from latentmt.documents.tags import Node, escape, insert_tags
 from latentmt.errors import UserError
 from latentmt.results import Translation
-from latentmt.serve.tags import Node, escape, insert_tags
 
 
 def _names(text: str) -> frozenset[str]:

@@ -1,0 +1,51 @@
+"""The formats of documents, by the ending of a file's name. Their modules are imported when they are used."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from latentmt.documents.base import Document
+from latentmt.errors import UserError
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file."""
+
+    name: str
+    """For people."""
+    module: str
+    """In this package."""
+    reader: str
+    """What makes a document of the content of a file, in that module. It refuses what it cannot read (`UserError`)."""
+    media_type: str
+
+    def read(self, content: bytes) -> Document:
+        """The document that a file of this format has."""
+        reader = getattr(importlib.import_module(f"latentmt.documents.{self.module}"), self.reader)
+        document: Document = reader(content)
+        return document
+
+
+FORMATS = {
+    ".txt": Format("plain text", "plain", "PlainText", "text/plain"),
+}
+"""By suffix. Another format is a module with a reader, and an entry here."""
+
+
+def format_of(name: str | PurePath) -> Format:
+    """The format of a file, by its name."""
+    suffix = PurePath(name).suffix.lower()
+    if suffix not in FORMATS:
+        raise UserError(f"{name}: documents of this type are not translated; expected one of {', '.join(FORMATS)}")
+    return FORMATS[suffix]
+
+
+def read_document(name: str | PurePath, content: bytes) -> Document:
+    """The document in a file. What cannot be read is refused in one line."""
+    try:
+        return format_of(name).read(content)
+    except UserError as error:
+        raise error if str(error).startswith(f"{name}:") else UserError(f"{name}: {error}") from None

@@ -86,10 +86,10 @@ class Measured:
 
 def bulk(translator: Translator, texts: Sequence[str], seconds: float) -> Measured:
     """Translate in this process."""
-    texts, done = itertools.cycle(texts), 0
+    endless, done = itertools.cycle(texts), 0
     start, used = time.perf_counter(), time.process_time()
     while time.perf_counter() - start < seconds:
-        done += len(translator.translations(list(itertools.islice(texts, MAX_LINES))))
+        done += len(translator.translations(list(itertools.islice(endless, MAX_LINES))))
     return Measured(done, time.perf_counter() - start, {"bulk": time.process_time() - used}, [])
 
 

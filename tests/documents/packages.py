@@ -52,7 +52,8 @@ def office(parts: Mapping[str, tuple[str, str]], **others: bytes) -> bytes:
 def word(body: str, **parts: str) -> bytes:
     """A .docx with this body, and other parts by their kinds."""
     around = f'xmlns:w="{W}" xmlns:r="{OFFICE}/officeDocument/2006/relationships"'
-    main = f'<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n<w:document {around}><w:body>{body}</w:body></w:document>'
+    main = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+    main += f"<w:document {around}><w:body>{body}</w:body></w:document>"
     others = {
         f"word/{kind}.xml": (f"wordprocessingml.{kind}", f"<w:{kind} {around}>{text}</w:{kind}>")
         for kind, text in parts.items()

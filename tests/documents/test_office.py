@@ -9,11 +9,7 @@ from collections import Counter
 import pytest
 from lxml import etree
 from packages import (
-    OFFICE,
     PICTURE,
-    A,
-    S,
-    W,
     book,
     canonical,
     members_of,
@@ -32,7 +28,8 @@ from latentmt.translator import Translator
 BOLD = "<w:rPr><w:b/></w:rPr>"
 FIELD = (
     '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>{}</w:instrText></w:r>'
-    '<w:r><w:fldChar w:fldCharType="separate"/></w:r><w:r><w:t>{}</w:t></w:r><w:r><w:fldChar w:fldCharType="end"/></w:r>'
+    '<w:r><w:fldChar w:fldCharType="separate"/></w:r><w:r><w:t>{}</w:t></w:r>'
+    '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
 )
 
 
@@ -40,7 +37,7 @@ def run(text: str, properties: str = "") -> str:
     return f'<w:r>{properties}<w:t xml:space="preserve">{text}</w:t></w:r>'
 
 
-def simple(content: bytes, member: str, namespace: str = W) -> str:
+def simple(content: bytes, member: str) -> str:
     """The XML of a member without declarations and prefixes."""
     text = etree.tostring(etree.fromstring(members_of(content)[member]), encoding="unicode")
     text = re.sub(r' xmlns(:\w+)?="[^"]*"| xml:space="preserve"|(?<=[</ ])[wap]:', "", text)
@@ -94,20 +91,22 @@ def test_all_parts_and_text_boxes_are_read() -> None:
     source = word(f"<w:p>{run('davor')}{box}{run(' danach.')}</w:p>{table}", **parts)
     document = read_document("a.docx", source)
     assert list(document.texts) == ["davor danach.", "im Kasten", "eine Zelle", *(f"ein {kind}" for kind in kinds)]
-    assert not document.inline or structure(shouted(document)) == structure(source)
+    assert structure(shouted(document)) == structure(source)
     assert b"IM KASTEN" in members_of(shouted(document))["word/document.xml"]
 
 
 def test_slides_keep_breaks_fields_and_final_properties() -> None:
     source = slides(
-        '<a:p><a:pPr lvl="1"/><a:r><a:rPr lang="de" b="1"/><a:t>Ein</a:t></a:r><a:r><a:rPr lang="de"/><a:t> Titel hier.</a:t>'
-        '</a:r><a:br/><a:r><a:t>Zweite Zeile</a:t></a:r><a:fld id="1"><a:t>7</a:t></a:fld><a:endParaRPr lang="de"/></a:p>'
+        '<a:p><a:pPr lvl="1"/><a:r><a:rPr lang="de" b="1"/><a:t>Ein</a:t></a:r><a:r><a:rPr lang="de"/>'
+        "<a:t> Titel hier.</a:t>"
+        '</a:r><a:br/><a:r><a:t>Zweite Zeile</a:t></a:r><a:fld id="1"><a:t>7</a:t></a:fld>'
+        '<a:endParaRPr lang="de"/></a:p>'
     )
     document = read_document("a.pptx", source)
     assert list(document.texts) == ["Ein Titel hier.", "Zweite Zeile"]
-    result = simple(shouted(document, reverse=True), "ppt/slides/slide1.xml", A)
+    result = simple(shouted(document, reverse=True), "ppt/slides/slide1.xml")
     assert '<r><rPr lang="de"/><t>HIER TITEL </t></r><r><rPr lang="de" b="1"/><t>EIN</t></r>' in result
-    assert result.index("<br/>") < result.index("ZEILE ZWEITE" if "ZEILE ZWEITE" in result else "ZWEITE")
+    assert result.index("<br/>") < result.index("ZWEITE")
     assert result.index("<fld") < result.index("<endParaRPr")
     assert "<pPr" in result
 
@@ -116,7 +115,8 @@ def test_sheets_translate_strings_and_nothing_that_formulas_name() -> None:
     source = sheets(
         "<si><t>Ein Haus</t></si><si><t>Preis</t></si><si><r><t>ganz </t></r><r><rPr><b/></rPr><t>fett</t></r></si>"
         "<si><t>eine\nzweite</t></si><si><t>42</t></si>",
-        '<sheetData><row><c t="inlineStr"><is><t>drin</t></is></c><c t="str"><f>A1&amp;"x"</f><v>Text</v></c></row></sheetData>',
+        '<sheetData><row><c t="inlineStr"><is><t>drin</t></is></c>'
+        '<c t="str"><f>A1&amp;"x"</f><v>Text</v></c></row></sheetData>',
         '<tableColumns><tableColumn id="1" name="Preis"/></tableColumns>',
     )
     document = read_document("a.xlsx", source)
@@ -160,8 +160,8 @@ def test_spans_of_open_documents(body: str, texts: list[str], expected: str | No
 
 
 def test_notes_are_paragraphs_and_deleted_text_is_not_translated() -> None:
-    deleted = "<text:tracked-changes><text:changed-region><text:deletion><text:p>weg</text:p></text:deletion></text:changed-region></text:tracked-changes>"
-    note = "<text:note><text:note-citation>1</text:note-citation><text:note-body><text:p>Notiz</text:p></text:note-body></text:note>"
+    deleted = "<text:tracked-changes><text:deletion><text:p>weg</text:p></text:deletion></text:tracked-changes>"
+    note = "<text:note><text:note-body><text:p>Notiz</text:p></text:note-body></text:note>"
     document = read_document("a.odt", open_document(f"{deleted}<text:h>Titel</text:h><text:p>ein{note} Satz.</text:p>"))
     assert list(document.texts) == ["Titel", "ein Satz.", "Notiz"]
     assert b"<text:p>NOTIZ</text:p>" in members_of(shouted(document))["content.xml"]
@@ -291,15 +291,15 @@ def test_the_shipped_model_translates_documents() -> None:
     for name, source, member, expected in (
         ("a.docx", word(f"<w:p>{run('Ich habe gestern ')}{bold}{run(' gekauft.')}</w:p>"), "word/document.xml",
          "<rPr><b/></rPr><t>bicycle</t>"),
-        ("a.epub", book("<p>Ich habe gestern ein neues <b>Fahrrad</b> gekauft.</p>"), "OPS/a b.xhtml", "<b>bicycle</b>"),
+        ("a.epub", book("<p>Ich habe gestern ein neues <b>Fahrrad</b> gekauft.</p>"), "OPS/a b.xhtml",
+         "<b>bicycle</b>"),
     ):  # fmt: skip
         document = read_document(name, source)
         result = document.render(deen.translations(document.texts, alignment=document.inline))
         assert expected in simple(result, member)
 
 
-def test_files_of_another_program_are_read() -> None:
-    strict = office({"d.xml": ("wordprocessingml.document.main",
-        '<w:document xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"><w:p><w:r><w:t>Haus</w:t></w:r></w:p></w:document>')})  # fmt: skip
-    assert list(read_document("a.docx", strict).texts) == ["Haus"]
-    assert OFFICE in S
+def test_the_strict_standard_has_other_namespaces() -> None:
+    namespace = "http://purl.oclc.org/ooxml/wordprocessingml/main"
+    main = f'<w:document xmlns:w="{namespace}"><w:p><w:r><w:t>Haus</w:t></w:r></w:p></w:document>'
+    assert list(read_document("a.docx", office({"d.xml": ("wordprocessingml.document.main", main)})).texts) == ["Haus"]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from lxml import etree
@@ -303,3 +307,20 @@ def test_the_strict_standard_has_other_namespaces() -> None:
     namespace = "http://purl.oclc.org/ooxml/wordprocessingml/main"
     main = f'<w:document xmlns:w="{namespace}"><w:p><w:r><w:t>Haus</w:t></w:r></w:p></w:document>'
     assert list(read_document("a.docx", office({"d.xml": ("wordprocessingml.document.main", main)})).texts) == ["Haus"]
+
+
+def test_formatting_of_a_whole_paragraph_stays_around_words_without_alignment() -> None:
+    source = open_document('<text:p><text:span text:style-name="T3">alles fett</text:span></text:p>', styles=STYLES)
+    result = read_document("a.odt", source).render([Translation("all of it", alignment=[Link((0, 5), (0, 3), 1.0)])])
+    assert b">all of it</text:span></text:p>" in members_of(result)["content.xml"]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("soffice") is None, reason="needs LibreOffice")
+def test_libreoffice_opens_translated_documents(tmp_path: Path) -> None:
+    """As `benchmarks/documents.py` prints it: nothing that it counts is lost."""
+    script = Path(__file__).parents[2] / "benchmarks" / "documents.py"
+    command = [sys.executable, str(script), "office", str(tmp_path)]
+    *rows, last = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert last == "20 of 20 translated documents open in LibreOffice"
+    assert [row.split()[-1] for row in rows[1:]] == ["none"] * 20

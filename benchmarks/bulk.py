@@ -61,6 +61,10 @@ def speed(
             if plain:
                 written = b"".join(part.read_bytes() for part in sorted(output.glob("part-*")))
                 assert written == out.read_bytes(), "bulk and translate differ"
+    first = next(name for name in results if name != "translate")
+    for base in dict.fromkeys(["translate", first] if plain else [first]):
+        for result in results.values():
+            result[f"rows/s over {base}"] = round(result["rows/s"] / results[base]["rows/s"], 2)
     print(json.dumps({"rows": rows, **results}, indent=1))
 
 

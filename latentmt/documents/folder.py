@@ -58,17 +58,17 @@ def translate_folder(
     resumed = Journal.is_of(output / JOURNAL, identity)
     if output.is_dir() and any(output.iterdir()) and not (replace or resumed):
         raise UserError(f"{output}: not empty; --replace writes over the files in it")
-    journal = Journal(make_folder(output) / JOURNAL, identity, replace)
     summary = Summary()
-    try:
+    with Journal(make_folder(output) / JOURNAL, identity, replace) as journal:
         done = dict(journal[number] for number in range(len(journal)))
         for number, path in enumerate(documents):
             progress(number, len(documents))
             name = str(path.relative_to(source))
             try:
-                if done.get(name) != sha256(path) or not (output / name).exists():
+                content = sha256(path)
+                if done.get(name) != content or not (output / name).exists():
                     translate_file(job, path, outputs_of(output / name), replace=True)  # the folder is ours
-                    journal.append([name, sha256(path)])
+                    journal.append([name, content])
                 summary.translated += 1
             except UserError as error:
                 summary.failed.append(str(error))
@@ -78,13 +78,8 @@ def translate_folder(
         for path in others if copy_others else ():
             _copy(path, output / path.relative_to(source))
         summary.others = len(others)
-    except BaseException:
-        journal.close()
-        raise
-    if summary.failed:
-        journal.close()  # kept: the same command tries these again
-    else:
-        journal.remove()
+        if not summary.failed:  # else it is kept, and the same command tries these again
+            journal.remove()
     return summary
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import latentmt
+from latentmt.documents.base import Document
 from latentmt.documents.bilingual import bilingual_page
 from latentmt.documents.formats import read_document
 from latentmt.documents.journal import Journal
@@ -63,7 +64,7 @@ class Job:
 class Outputs:
     """The files that are written of a document."""
 
-    document: Path | None
+    document: Path
     bilingual: Path | None = None
     """A page with source and translation side by side."""
     json: Path | None = None
@@ -75,8 +76,7 @@ class Outputs:
 
     @property
     def journal(self) -> Path:
-        first = self.paths[0]
-        return first.with_name(f".{first.name}.latentmt-partial")
+        return self.document.with_name(f".{self.document.name}.latentmt-partial")
 
 
 class Translations(Sequence[Translation]):
@@ -138,29 +138,24 @@ def translate_file(
     del content
     for folder in {path.parent for path in outputs.paths}:
         remove_stale(make_folder(folder))
-    journal = Journal(outputs.journal, identity, replace)
-    try:
+    with Journal(outputs.journal, identity, replace) as journal:
         numbers: dict[str, int] = {}
         order = [numbers.setdefault(text, len(numbers)) for text in document.texts]
         _translate(job, list(numbers), document.inline, journal, progress, check_cancelled)
-        translations = Translations(journal, order)
         for path in outputs.paths:
-            if not (replace or resumed):
-                check_output(path, source, False)
-        if outputs.document:
-            write_atomically(outputs.document, document.render(translations))
-        if outputs.bilingual:
-            write_atomically(
-                outputs.bilingual,
-                bilingual_page(source.name, document.texts, translations, job.translator.languages),
-            )
-        if outputs.json:
-            write_atomically(outputs.json, b"", *_json_lines(document.texts, translations, job.options))
-    except BaseException:
-        journal.close()
-        raise
-    journal.remove()
+            check_output(path, source, replace or resumed)
+        _write(job, source, document, Translations(journal, order), outputs)
+        journal.remove()
     return len(order)
+
+
+def _write(job: Job, source: Path, document: Document, translations: Sequence[Translation], outputs: Outputs) -> None:
+    write_atomically(outputs.document, document.render(translations))
+    if outputs.bilingual:
+        page = bilingual_page(source.name, document.texts, translations, job.translator.languages)
+        write_atomically(outputs.bilingual, page)
+    if outputs.json:
+        write_atomically(outputs.json, b"", *_json_lines(document.texts, translations, job.options))
 
 
 def check_output(path: Path, source: Path, replace: bool) -> None:

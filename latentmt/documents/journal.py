@@ -26,7 +26,7 @@ class Journal:
     def __init__(self, path: Path, job: Mapping[str, Any], replace: bool = False) -> None:
         """Open or begin a journal. `replace`: another job's is begun anew instead of refused."""
         self.path = path
-        header = (json.dumps({"latentmt document": FORMAT, **job}, sort_keys=True) + "\n").encode()
+        header = _header(job)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.fdopen(os.open(path, flags, 0o644), "r+b")
         try:
@@ -50,9 +50,15 @@ class Journal:
         """Whether there is a journal of this job."""
         if not path.is_file():
             return False
-        journal_header = (json.dumps({"latentmt document": FORMAT, **job}, sort_keys=True) + "\n").encode()
+        header = _header(job)
         with path.open("rb") as file:
-            return file.read(len(journal_header)) == journal_header
+            return file.read(len(header)) == header
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -69,13 +75,9 @@ class Journal:
         self._write(line)
         self._ends.append(self._ends[-1] + len(line))
 
-    def close(self) -> None:
-        self._file.close()
-
     def remove(self) -> None:
         """The job is done: remove the file."""
         self.path.unlink(missing_ok=True)
-        self._file.close()
 
     def _write(self, line: bytes) -> None:
         try:
@@ -104,6 +106,10 @@ class Journal:
             self._ends.append(self._ends[-1] + len(line))
         self._file.seek(self._ends[-1])
         self._file.truncate()
+
+
+def _header(job: Mapping[str, Any]) -> bytes:
+    return (json.dumps({"latentmt document": FORMAT, **job}, sort_keys=True) + "\n").encode()
 
 
 def _difference(first: bytes, header: bytes) -> str:

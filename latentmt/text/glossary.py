@@ -29,6 +29,7 @@ _MIN_INFLECTED = 4
 """Letters of a term that may have another ending."""
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
+_ARTICLE = re.compile(r"(?<!\w)[Aa](n?)\s$")
 _MIN_SHARE = 0.5
 """A word belongs to a term if more than this of it is owed to the term."""
 
@@ -208,9 +209,21 @@ def with_terms(result: TranslatedSegment, terms: Sequence[Term]) -> TranslatedSe
         for other in result.missing  # a number within a term is the term's
         if not any(start < other.span[1] and other.span[0] < end for start, end in spans)
     ]
+    if (result.segment.sentence.languages or ("", ""))[1] == "en":
+        added += [article for new in added if (article := _article(output, new))]
     rewritten = Rewritten(output, sorted([*result.rewritten.replacements, *added]))
     placed = replace(result, rewritten=rewritten, missing=missing)
     return None if missing_terms(placed, terms) else placed
+
+
+def _article(text: str, new: Replacement) -> Replacement | None:
+    """Another article before a new word of an English text, if that begins with a vowel and the old one did not, or
+    the other way round. Letters decide, so that `hour` and `user` keep the article of the word before."""
+    match = _ARTICLE.search(text, 0, new.start)
+    vowels = [word[0].lower() in "aeiou" for word in (text[new.start :], new.text)]
+    if not match or vowels[0] == vowels[1]:
+        return None
+    return Replacement(match.start() + 1, match.end(1), "n" if vowels[1] else "")
 
 
 def capitalised(result: TranslatedSegment, terms: Sequence[Term]) -> TranslatedSegment:

@@ -23,8 +23,8 @@ TERMS = """Zeit=time|Geld=cash|Arbeit=labour|Haus=building|Hause=home|Vater=dad|
 Leben=existence|Frau=lady|Mutter=mum|Mann=gentleman|Woche=week|Kind=youngster|Fehler=error|Freund=companion|Nacht=night
 Mädchen=lass|Welt=globe|Meinung=opinion|Angelegenheit=matter|Junge=lad|Land=country|Spiel=match|Hund=hound
 Problem=issue|Sohn=son|Sprache=tongue|Frage=query|Stadt=city|Polizei=police force|Plan=scheme|Arbeiter=labourer
-Zug=train|Seite=page|Nachricht=notice|Schule=academy|Zimmer=chamber|Bank=credit institution|Bahnhof=railway station|Arzt=physician
-Lehrer=instructor|Schwester=sister|Antwort=reply|Bett=bed|Kaffee=coffee|Wagen=vehicle|Büro=bureau|Tisch=desk"""
+Zug=train|Seite=page|Nachricht=notice|Schule=academy|Zimmer=chamber|Bank=credit institution|Bahnhof=railway station
+Arzt=physician|Lehrer=instructor|Schwester=sister|Antwort=reply|Bett=bed|Kaffee=coffee|Wagen=vehicle|Büro=bureau|Tisch=desk"""
 
 
 class Counting:

@@ -6,12 +6,18 @@ Other stages write nothing that a stop could damage, so there a signal stops the
 from __future__ import annotations
 
 import signal
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from latentmt.errors import Stopped
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 
 class StopRequest:
@@ -47,10 +53,20 @@ class StopRequest:
 @contextmanager
 def stop_on_signal(minutes: float | None = None) -> Iterator[StopRequest]:
     """Request a stop after some minutes, on SIGTERM or on Ctrl-C."""
-    stop = StopRequest(minutes)
+    stop, unraisable = StopRequest(minutes), sys.unraisablehook
+
+    def stop_again(lost: UnraisableHookArgs) -> None:
+        """A signal that arrives in a callback of C code raises where nothing can be raised. Send it again."""
+        if isinstance(lost.exc_value, Stopped):
+            threading.Timer(0.01, signal.raise_signal, [signal.SIGTERM]).start()
+        else:
+            unraisable(lost)
+
     before = {number: signal.signal(number, stop.handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    sys.unraisablehook = stop_again
     try:
         yield stop
     finally:
+        sys.unraisablehook = unraisable
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -279,5 +279,19 @@ def test_a_signal_is_handled_while_a_function_of_another_language_runs() -> None
         _interruptible(divmod_by_zero)
 
 
+def test_a_signal_is_not_lost_where_nothing_can_be_raised() -> None:
+    class Dying:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)
+
+    def work() -> None:
+        Dying()
+        time.sleep(60)
+
+    with stop_on_signal(), pytest.raises(Stopped):
+        work()
+
+
 def divmod_by_zero() -> None:
     divmod(1, 0)

@@ -160,10 +160,14 @@ class CountingPattern:
     """A compiled pattern that counts its steps."""
 
     def __init__(self, pattern: re.Pattern[str], counter: Counter) -> None:
-        self._pattern, self._counter, self._steps = pattern, counter, _Steps(pattern, counter)
+        self._pattern, self._counter = pattern, counter
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pattern, name)
+
+    @functools.cached_property
+    def _steps(self) -> _Steps:
+        return _Steps(self._pattern, self._counter)
 
     def _scan(self, text: str, first: int, last: int, end: int, found: re.Match[str] | None) -> None:
         """Try the positions from the first to the last, where it matches if it does."""
@@ -257,12 +261,12 @@ def _replaced(counter: Counter) -> Iterator[None]:
         return {id(re): _CountingRe(counter), id(unicodedata): _CountingUnicode(counter)}.get(id(value), value)
 
     changed: list[tuple[ModuleType, str, Any]] = []
-    for module in [module for name, module in sys.modules.items() if name.startswith(MODULES)]:
-        for name, value in list(vars(module).items()):
-            if (other := counting(value)) is not value:
-                changed.append((module, name, value))
-                setattr(module, name, other)
     try:
+        for module in [module for name, module in sys.modules.items() if name.startswith(MODULES)]:
+            for name, value in list(vars(module).items()):
+                if (other := counting(value)) is not value:
+                    changed.append((module, name, value))
+                    setattr(module, name, other)
         yield
     finally:
         for module, name, value in changed:

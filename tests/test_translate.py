@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -269,7 +270,7 @@ def test_user_errors_are_one_line(
 def test_a_full_gpu_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], model: Path
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. …")
 
     monkeypatch.setattr(Translator, "translations", full)
@@ -331,9 +332,9 @@ def test_flags_become_decoding_options_and_others_keep_their_defaults(
     asked: list[DecodingOptions] = []
     translations = Translator.translations
 
-    def recorded(self: Translator, texts: list[str], options: DecodingOptions) -> object:
+    def recorded(self: Translator, texts: list[str], options: DecodingOptions, **others: Any) -> object:
         asked.append(options)
-        return translations(self, texts, options)
+        return translations(self, texts, options, **others)
 
     monkeypatch.setattr(Translator, "translations", recorded)
     everything = (

@@ -30,6 +30,8 @@ class Format:
 
 
 FORMATS = {
+    ".markdown": Format("Markdown", "markdown", "Markdown", "text/markdown"),
+    ".md": Format("Markdown", "markdown", "Markdown", "text/markdown"),
     ".txt": Format("plain text", "plain", "PlainText", "text/plain"),
 }
 """By suffix. Another format is a module with a reader, and an entry here."""

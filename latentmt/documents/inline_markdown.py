@@ -105,6 +105,8 @@ def pieces(source: str, env: Any) -> list[Piece] | None:
     tokens = _POSITIONS.inline.parse(source, _POSITIONS, env, [])
     found, position = [], 0
     for token, (start, end) in _spans(tokens):
+        if token.type == "hardbreak":  # the spaces before it are part of it
+            start = position + len(source[position:start].rstrip(" "))
         if start < position:
             return None
         if position < start:

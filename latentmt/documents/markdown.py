@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from markdown_it.token import Token
@@ -116,7 +116,7 @@ class Markdown:
         for number in range(0, len(self._lines) - 1, 2):
             offsets.append(offsets[-1] + len(self._lines[number]) + len(self._lines[number + 1]))
         lines, cells = self._lines[::2], list[Span]()
-        for before, token in zip(tokens, tokens[1:], strict=False):
+        for before, token in pairwise(tokens):
             if before.type == "tr_open" and before.map:
                 cells = _cells(lines[before.map[0]])
             if token.type != "inline" or not token.map or not token.content.strip():

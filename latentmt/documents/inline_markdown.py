@@ -18,7 +18,7 @@ from markdown_it.token import Token
 from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
-from latentmt.documents.events import Event
+from latentmt.documents.flow import Event
 
 Span = tuple[int, int]
 _TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)")

@@ -15,13 +15,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 from markdown_it.token import Token
 
 from latentmt.documents.encoding import decode
-from latentmt.documents.events import Event, Text, build_text
+from latentmt.documents.flow import MAX_INLINE_DEPTH, Event, Text, parts
 from latentmt.documents.inline_markdown import MARKDOWN, Piece, Span, pieces
 from latentmt.documents.tags import place
 from latentmt.errors import UserError
@@ -152,16 +152,15 @@ class Markdown:
             found = _without_start(found, marker.end())
             block.parts.append(marker[0])
         block.literals = [piece.event.raw for piece in found if piece.token == "literal"]
-        for is_break, run in groupby(_levels(found), lambda pair: pair[0].token == "hardbreak" and pair[1] == 0):
-            if is_break:
-                block.parts += [_newlines(piece.event.raw) for piece, _ in run]
-                continue
-            events = [self._event(piece, block) for piece in _full_links([piece for piece, _ in run])]
-            block.parts.append(build_text(events) or "".join(event.raw for event in events))
+        block.parts += parts([self._event(piece, level, block) for piece, level in _levels(_full_links(found))])
         return any(any(map(str.isalpha, text)) for text in block.texts)
 
-    def _event(self, piece: Piece, block: _Block) -> Event:
-        """The event of a piece; the text of an image becomes a slot."""
+    def _event(self, piece: Piece, level: int, block: _Block) -> Event:
+        """The event of a piece with so many elements around it; the text of an image becomes a slot."""
+        if piece.token == "hardbreak" and level == 0:
+            return Event(_newlines(piece.event.raw), "boundary")
+        if piece.event.kind in ("open", "close") and level >= MAX_INLINE_DEPTH:
+            return replace(piece.event, kind="boundary")
         if not piece.alt:
             return piece.event
         alt, raw = block.source[slice(*piece.alt)], piece.event.raw

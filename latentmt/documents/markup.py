@@ -14,14 +14,13 @@ which a browser may read it. If it has an element or an attribute that the sourc
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
-from latentmt.documents.events import Event, Text, build_text, unpaired
+from latentmt.documents.flow import MAX_INLINE_DEPTH, Event, Text, parts
 from latentmt.documents.tags import escape, insert_tags
 from latentmt.errors import UserError
 from latentmt.results import Translation
@@ -49,8 +48,6 @@ VOID = INLINE_VOID | _names(
     "area base basefont bgsound br col embed frame hr input keygen link meta param source track"
 )
 """Elements without an end tag."""
-MAX_INLINE_DEPTH = 16
-"""Inline elements within each other. Deeper ones count as blocks, so that placing tags takes a bounded time."""
 _MAX_CLONES = 1000
 """Elements that reading may add to those of the source, for formatting that is not closed where it should be."""
 
@@ -77,7 +74,7 @@ class Document:
         self._source = source
         first = _FIRST_TAG.match(source)
         self._context = _CONTEXT_OF.get(first[1].lower(), _BODY) if first else _BODY
-        self._parts = list(_parts(list(_events(source, self._context))))
+        self._parts = list(parts(list(_events(source, self._context))))
         self.texts = [part.text for part in self._parts if isinstance(part, Text)]
 
     def render(self, translations: Sequence[Translation]) -> str:
@@ -202,15 +199,3 @@ def _verbatim(node: LexborNode) -> str:
     if first is not None and first.is_text_node and (first.text_content or "").startswith("\n"):
         return f"{tag}\n{raw.removeprefix(tag)}"
     return raw
-
-
-def _parts(events: Sequence[Event]) -> Iterator[str | Text]:
-    """Texts, and the markup between them."""
-    for is_boundary, run in itertools.groupby(events, lambda event: event.kind == "boundary"):
-        if is_boundary:
-            yield "".join(event.raw for event in run)
-            continue
-        inside = list(run)
-        for start, end in itertools.pairwise([-1, *unpaired(inside), len(inside)]):
-            yield build_text(inside[start + 1 : end]) or "".join(event.raw for event in inside[start + 1 : end])
-            yield inside[end].raw if end < len(inside) else ""

@@ -1,13 +1,22 @@
-"""Events → a text with its inline elements, whatever the markup. White space is collapsed, as in HTML and Markdown."""
+"""A document as a sequence of events → the texts in it, with their inline elements.
+
+The content between two boundaries is one text, inline elements included. White space in it is written as one space.
+What has no text is verbatim. An inline element with a boundary in it ends the text. What events stand for, a format
+knows.
+"""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from latentmt.documents.tags import Node
+
+MAX_INLINE_DEPTH = 16
+"""Inline elements within each other. Deeper ones count as blocks, so that placing tags takes a bounded time."""
 
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 
@@ -17,14 +26,27 @@ class Event:
     """A piece of a document."""
 
     raw: str
-    """As it is written."""
+    """As it is written, or a key of it: strings that are joined and not read here."""
     kind: Literal["text", "open", "close", "atom", "boundary"]
     """Text, an inline tag, something verbatim within a sentence, or what ends a text."""
     text: str = ""
     """What a text says."""
 
 
-def unpaired(events: Sequence[Event]) -> list[int]:
+def parts(events: Sequence[Event]) -> Iterator[str | Text]:
+    """Texts, and the markup between them."""
+    for is_boundary, run in itertools.groupby(events, lambda event: event.kind == "boundary"):
+        if is_boundary:
+            yield "".join(event.raw for event in run)
+            continue
+        inside = list(run)
+        unpaired = _unpaired(inside)
+        for start, end in itertools.pairwise([-1, *unpaired, len(inside)]):
+            yield _build_text(inside[start + 1 : end]) or "".join(event.raw for event in inside[start + 1 : end])
+            yield inside[end].raw if end < len(inside) else ""
+
+
+def _unpaired(events: Sequence[Event]) -> list[int]:
     """The indices of tags whose partner is not here. No pair is around one of them."""
     opened: list[int] = []
     closed: list[int] = []
@@ -42,6 +64,8 @@ def unpaired(events: Sequence[Event]) -> list[int]:
 class Text:
     """A text with its inline elements."""
 
+    raw: str
+    """All of it, untranslated."""
     text: str
     root: Node
     before: str
@@ -49,7 +73,7 @@ class Text:
     """The white space around it."""
 
 
-class _Builder:
+class _TextBuilder:
     """Builds a text from a run of events: the text so far, and the open elements."""
 
     def __init__(self) -> None:
@@ -110,9 +134,9 @@ class _Builder:
         self._last, self._spaced = node, False
 
 
-def build_text(events: Sequence[Event]) -> Text | None:
+def _build_text(events: Sequence[Event]) -> Text | None:
     """The text of a run in which every tag has its partner, or None if it is blank."""
-    builder = _Builder()
+    builder = _TextBuilder()
     for number in range(len(events)):
         builder.add(number, events)
     text = "".join(builder.words)
@@ -120,7 +144,8 @@ def build_text(events: Sequence[Event]) -> Text | None:
     if not text.strip():
         return None
     before, after = (event.text if event.kind == "text" else "" for event in (events[0], events[-1]))
-    return Text(text.rstrip(" "), builder.root, _outer_space(before)[0], _outer_space(after)[1])
+    raw = "".join(event.raw for event in events)
+    return Text(raw, text.rstrip(" "), builder.root, _outer_space(before)[0], _outer_space(after)[1])
 
 
 def _outer_space(text: str) -> tuple[str, str]:

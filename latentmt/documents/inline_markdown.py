@@ -22,7 +22,7 @@ from latentmt.documents.flow import Event
 
 Span = tuple[int, int]
 _TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)")
-_LITERAL = re.compile(r"`[^`\n]{1,200}`|<[^<>\n]{1,200}>")
+LITERAL = re.compile(r"`[^`\n]{1,200}`|<[^<>\n]{1,200}>")
 """What translators copy verbatim, so that it stays in the text, where it helps to understand it."""
 
 
@@ -140,7 +140,7 @@ def _piece(token: Token, raw: str, start: int) -> Piece:
         return Piece(Event(raw, "text", token.content))
     if token.type == "softbreak":
         return Piece(Event(raw, "text", " "))
-    if (token.type == "code_inline" or token.markup == "autolink") and _LITERAL.fullmatch(raw):
+    if (token.type == "code_inline" or token.markup == "autolink") and LITERAL.fullmatch(raw):
         return Piece(Event(raw, "text", raw), "literal")
     if token.type == "image":
         return Piece(Event(raw, "atom"), "image", (start + 2, start + 2 + len(token.content)))

@@ -12,57 +12,25 @@ else with escapes. Where that does not help, or where the blocks of the document
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from markdown_it.token import Token
 
 from latentmt.documents.encoding import decode
-from latentmt.documents.flow import MAX_INLINE_DEPTH, Event, Text, parts
+from latentmt.documents.flow import MAX_INLINE_DEPTH, Event, parts
 from latentmt.documents.inline_markdown import MARKDOWN, Piece, Span, pieces
-from latentmt.documents.tags import place
+from latentmt.documents.markdown_block import MARKER, SLOT, Block, continued, elements
 from latentmt.errors import UserError
 from latentmt.results import Translation
 
 _LINE_END = re.compile(r"(\r\n|\n|\r)")
-_SPACE = re.compile(r"[ \t\n\r\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
-_ESCAPED = (re.compile(r"(?!)"), re.compile(r"[\\`*_\[\]<~&|]"), re.compile(r"[!-/:-@\[-`{-~]"))
-"""What is escaped at first, and what is escaped where that is not enough."""
-_BLOCK_START = re.compile(r"(?:\d{1,9})?(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|[-+*](?:\s|$)|[=|>~`:]|---|\[)")
-_UNSAFE = re.compile(r"[#>+*=_~`|:<\[\-]|\d{1,9}[.)]")
-"""What lines are not wrapped before."""
-_MARKER = re.compile(r"\[(?:[ xX]|![A-Za-z]{1,20})\](?=\s|$)\s*")
-"""The box of a task, or the kind of an alert."""
-_PLAIN_ALT = re.compile(r"[^\\`*_<>&\[\]!~\n]*[^\W\d_][^\\`*_<>&\[\]!~\n]*")
-_SLOT = re.compile("\ue100(\\d+)\ue101")
-"""Where the text of an image goes."""
+_MARKUP = re.compile(r"[\\`*_<>&\[\]!~\n]")
+"""What a text of an image may not have to be translated."""
 _MAX_CHECKS = 64
-
-
-@dataclass
-class _Block:
-    """Lines of text: a paragraph, a heading or a cell of a table."""
-
-    start: int
-    end: int
-    """Its characters in the file."""
-    prefix: str
-    """What a further line begins with, line end included."""
-    width: int
-    """Of its longest line; 0 if it has only one."""
-    cell: bool = False
-    source: str = ""
-    parts: list[str | Text] = field(default_factory=list)
-    alts: list[str] = field(default_factory=list)
-    literals: list[str] = field(default_factory=list)
-    """Code and addresses that are part of its texts."""
-
-    @property
-    def texts(self) -> list[str]:
-        return [part.text for part in self.parts if isinstance(part, Text)] + self.alts
+"""How often a document is read again to find the blocks that cannot be replaced."""
 
 
 class Markdown:
@@ -85,6 +53,11 @@ class Markdown:
         remaining = iter(translations)
         rendered = [self._rendered(block, [next(remaining) for _ in block.texts]) for block in self._blocks]
         return self._encoding.encode(self._settled(rendered))
+
+    def _rendered(self, block: Block, translations: Sequence[Translation]) -> str:
+        changed = [translation.text for translation in translations] != block.texts
+        written = block.written(translations, self._env) if changed else None
+        return self._source[block.start : block.end] if written is None else written
 
     def _settled(self, rendered: Sequence[str]) -> str:
         """The document with all blocks that leave its structure as it was; half of them is tried again if not."""
@@ -110,76 +83,65 @@ class Markdown:
             position = block.end
         return "".join(parts) + self._source[position:]
 
-    def _located(self, tokens: Sequence[Token]) -> Iterator[_Block]:
+    def _located(self, tokens: Sequence[Token]) -> Iterator[Block]:
         """The blocks with text, where they are found in the file."""
         offsets = [0]
         for number in range(0, len(self._lines) - 1, 2):
             offsets.append(offsets[-1] + len(self._lines[number]) + len(self._lines[number + 1]))
-        lines, cells = self._lines[::2], list[Span]()
+        lines, cells = self._lines[::2], iter(list[Span]())
         for before, token in pairwise(tokens):
             if before.type == "tr_open" and before.map:
-                cells = _cells(lines[before.map[0]])
+                cells = iter(_cells(lines[before.map[0]]))
+            is_cell = before.type in ("th_open", "td_open")
+            span = next(cells, None) if is_cell else None
             if token.type != "inline" or not token.map or not token.content.strip():
-                cells = cells[1:] if token.type == "inline" else cells
                 continue
             first = token.map[0]
-            if before.type in ("th_open", "td_open"):
-                span, cells = (cells[0] if cells else None), cells[1:]
+            if is_cell:
                 if span and lines[first][slice(*span)].replace("\\|", "|") == token.content:
-                    yield _Block(offsets[first] + span[0], offsets[first] + span[1], "", 0, cell=True)
+                    yield Block(offsets[first] + span[0], offsets[first] + span[1], cell=True)
             elif before.markup.startswith("#"):
-                if match := re.search(rf"(?<!#){before.markup}[ \t]+(?={re.escape(token.content)})", lines[first]):
-                    start = offsets[first] + match.end()
-                    yield _Block(start, start + len(token.content), "", 0)
+                if span := _heading(token.content, lines[first]):
+                    yield Block(offsets[first] + span[0], offsets[first] + span[1])
             elif found := _columns(token.content, lines[first : token.map[1]]):
                 last = first + len(found) - 1
                 lines_here = lines[first : last + 1]
                 prefix = self._lines[2 * first + 1] + lines_here[1][: found[1][0]] if len(found) > 1 else ""
                 width = max(end - start for start, end in found) if len(found) > 1 else 0
-                yield _Block(offsets[first] + found[0][0], offsets[last] + found[-1][1], prefix, width)
+                yield Block(offsets[first] + found[0][0], offsets[last] + found[-1][1], prefix, width)
 
-    def _divide(self, block: _Block) -> bool:
+    def _divide(self, block: Block) -> bool:
         """Divide a block into texts and what is between them. Whether it has a text."""
         lines = _LINE_END.split(self._source[block.start : block.end])[::2]
         extra = len(_LINE_END.sub("", block.prefix))
         content = [lines[0], *(line[min(extra, len(line) - len(line.lstrip(" \t>"))) :] for line in lines[1:])]
         block.source = "\n".join([content[0], *(line.lstrip(" \t>") for line in content[1:])])
         found = pieces(block.source, self._env)
-        if found is None or _SLOT.search(block.source) or sum(1 for piece in found if piece.event.kind == "open") > 500:
+        if found is None or SLOT.search(block.source) or sum(1 for piece in found if piece.event.kind == "open") > 500:
             return False
-        marker = _MARKER.match(block.source)
+        marker = MARKER.match(block.source)
         if marker and found[0].token != "link_open":
             found = _without_start(found, marker.end())
             block.parts.append(marker[0])
-        block.literals = [piece.event.raw for piece in found if piece.token == "literal"]
+        block.literals.update(piece.event.raw for piece in found if piece.token == "literal")
         block.parts += parts([self._event(piece, level, block) for piece, level in _levels(_full_links(found))])
         return any(any(map(str.isalpha, text)) for text in block.texts)
 
-    def _event(self, piece: Piece, level: int, block: _Block) -> Event:
+    def _event(self, piece: Piece, level: int, block: Block) -> Event:
         """The event of a piece with so many elements around it; the text of an image becomes a slot."""
         if piece.token == "hardbreak" and level == 0:
-            return Event(_newlines(piece.event.raw), "boundary")
+            return Event(continued(piece.event.raw), "boundary")
         if piece.event.kind in ("open", "close") and level >= MAX_INLINE_DEPTH:
             return replace(piece.event, kind="boundary")
         if not piece.alt:
             return piece.event
         alt, raw = block.source[slice(*piece.alt)], piece.event.raw
         end = 2 + len(alt)
-        if not _PLAIN_ALT.fullmatch(alt):
+        if _MARKUP.search(alt) or not any(map(str.isalpha, alt)):
             return piece.event
         closing = f"][{alt}]" if raw[end:] in ("]", "][]") else raw[end:]
         block.alts.append(alt.strip())
         return replace(piece.event, raw=f"![\ue100{len(block.alts) - 1}\ue101{closing}")
-
-    def _rendered(self, block: _Block, translations: Sequence[Translation]) -> str:
-        source = self._source[block.start : block.end]
-        if [translation.text for translation in translations] == block.texts:
-            return source
-        for escaped in _ESCAPED:
-            text = _written(block, translations, escaped)
-            if _same(text, block, translations, self._env):
-                return text.replace("\n", block.prefix or " ")
-        return source
 
 
 def _parsed(source: str) -> tuple[list[Token], dict[str, Any]]:
@@ -190,107 +152,13 @@ def _parsed(source: str) -> tuple[list[Token], dict[str, Any]]:
 def _structure(tokens: Sequence[Token], env: dict[str, Any]) -> list[Any]:
     """Everything but text: blocks in order, and what inline elements each has."""
     blocks = [
-        _elements(token.children or [])
+        elements(token.children or [])
         if token.type == "inline"
         else (token.type, token.tag, token.markup, token.info, token.hidden, str(token.attrs), token.content)
         for token in tokens
     ]
     links = {label: (link["href"], link["title"]) for label, link in env.get("references", {}).items()}
     return [*blocks, links, sorted(env.get("footnotes", {}).get("refs", {}))]
-
-
-def _elements(children: Sequence[Token]) -> Counter[tuple[str, ...]]:
-    """The inline elements of a block, without texts and line breaks within lines."""
-    return Counter(
-        (token.type, token.markup, str({**token.attrs, "alt": ""}), "" if token.type == "image" else token.content)
-        for token in children
-        if token.type not in ("text", "text_special", "softbreak")
-    )
-
-
-def _said(children: Sequence[Token]) -> str:
-    """The text of inline tokens without white space, code and addresses."""
-    said, address = "", False
-    for token in children:
-        address = token.type == "link_open" if token.markup == "autolink" else address
-        said += token.content if token.type == "text" and not address else ""
-    return _squeezed(said)
-
-
-def _squeezed(text: str) -> str:
-    return re.sub(r"\s", "", text)
-
-
-def _same(text: str, block: _Block, translations: Sequence[Translation], env: Any) -> bool:
-    """Whether a block is read as these translations, with the elements of the source."""
-    both = [part.replace("\\|", "|") if block.cell else part for part in (block.source, text)]
-    source, now = (MARKDOWN.parseInline(part, env)[0].children or [] for part in both)
-    count = len(block.texts) - len(block.alts)
-    markers = [part for part in block.parts if isinstance(part, str) and _MARKER.match(part)]
-    expected = " ".join([*markers, *(translation.text for translation in translations[:count])])
-    for literal in block.literals:
-        expected = expected.replace(literal, "", 1)
-    alts = Counter(_said(token.children or []) for token in now if token.type == "image")
-    return (
-        _elements(source) == _elements(now)
-        and _said(now) == _squeezed(expected)
-        and Counter(_squeezed(translation.text) for translation in translations[count:]) <= alts
-    )
-
-
-def _written(block: _Block, translations: Sequence[Translation], escaped: re.Pattern[str]) -> str:
-    """A block as Markdown, its lines divided by line feeds."""
-    remaining = iter(translations)
-    literals = re.compile("(" + "|".join(map(re.escape, sorted(set(block.literals), key=len, reverse=True))) + ")")
-
-    def write(text: str) -> str:
-        if block.literals:
-            return "".join(
-                part if number % 2 else _escape(part, escaped, block.cell)
-                for number, part in enumerate(literals.split(text))
-            )
-        return _escape(text, escaped, block.cell)
-
-    out = ""
-    for part in block.parts:
-        if isinstance(part, str):
-            out += part
-            continue
-        translation = next(remaining)
-        chunks = [""]
-        for piece in place(part.root, replace(translation, text=_SPACE.sub(" ", translation.text))):
-            if piece.node is not None:
-                chunks[-1] += _newlines(piece.node.closing if piece.kind == "close" else piece.node.opening)
-                continue
-            first, *others = write(piece.text).split(" ")
-            chunks[-1] += first
-            chunks += others
-        out += _filled([chunk for chunk in chunks if chunk], block.width)
-    if not out.startswith("\\") and (start := _BLOCK_START.match(out)) and out[0] not in "`*[<":
-        out = out[: start.end()] + "\\" + out[start.end() :]
-    alts = [_escape(_SPACE.sub(" ", alt.text), escaped, block.cell) for alt in remaining]
-    return _SLOT.sub(lambda match: alts[int(match[1])], out)
-
-
-def _escape(text: str, escaped: re.Pattern[str], cell: bool) -> str:
-    text = escaped.sub(lambda match: "&amp;" if match[0] == "&" else "\\" + match[0], text)
-    return re.sub(r"(?<!\\)\|", r"\\|", text) if cell else text
-
-
-def _filled(chunks: Sequence[str], width: int) -> str:
-    """Words as lines of a width; on one line if it is 0."""
-    out, column = "", 0
-    for chunk in chunks:
-        if out and width and column + 1 + len(chunk) > width and not _UNSAFE.match(chunk) and not out.endswith("\\"):
-            out, column = f"{out}\n{chunk}", len(chunk)
-        else:
-            out, column = (f"{out} {chunk}", column + 1 + len(chunk)) if out else (chunk, len(chunk))
-    return out
-
-
-def _newlines(raw: str) -> str:
-    """Markup that goes on in the next line, without the white space there."""
-    return re.sub(r"\n[ \t]+", "\n", raw)
 
 
 def _levels(found: Sequence[Piece]) -> Iterator[tuple[Piece, int]]:
@@ -328,6 +196,15 @@ def _full_links(found: Sequence[Piece]) -> list[Piece]:
                 label = raw[starts[start] + 1 : starts[number]].replace("\n", " ")
                 result[number] = replace(piece, event=replace(piece.event, raw=f"][{label}]"))
     return result
+
+
+def _heading(content: str, line: str) -> Span | None:
+    """Where the text of a heading with number signs is in its line."""
+    end = len(line.rstrip(" \t"))
+    bare = line[:end].rstrip("#")
+    end = len((bare if bare.endswith((" ", "\t")) else line[:end]).rstrip())
+    start = end - len(content)
+    return (start, end) if start > 0 and line[start:end] == content else None
 
 
 def _cells(line: str) -> list[Span]:

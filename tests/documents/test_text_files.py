@@ -17,7 +17,8 @@ def capitals(name: str, content: bytes) -> bytes:
 
 
 WRAPPED = (
-    "Dies ist ein langer Absatz, der von Hand auf etwa sechzig\r\nZeichen umbrochen wurde, weil man das in Textdateien oft\r\n"
+    "Dies ist ein langer Absatz, der von Hand auf etwa sechzig\r\n"
+    "Zeichen umbrochen wurde, weil man das in Textdateien oft\r\n"
     "so machte. Er hat drei Zeilen.\r\n\r\n- ein Punkt, der so lang ist, dass er in die dritte Zeile\r\n"
     "  reicht und dort weitergeht\r\n- zwei"
 )

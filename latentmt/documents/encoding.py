@@ -1,4 +1,5 @@
-"""The encoding of a text file: UTF-8, or UTF-16 with a byte order mark. It is written as it was read."""
+"""The encoding of a text file: a byte order mark tells, else it is UTF-8 or what the file says. It is written as it was
+read."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ class Encoding:
     mark: bytes = b""
     """Its byte order mark."""
 
-    def encode(self, text: str) -> bytes:
+    def encode(self, text: str, errors: str = "strict") -> bytes:
         """A text as a file of this encoding."""
-        return self.mark + text.encode(self.name)
+        return self.mark + text.encode(self.name, errors)
 
 
-def decode(content: bytes) -> tuple[str, Encoding]:
-    """The text of a file, and its encoding."""
-    mark, name = next((pair for pair in _MARKS if content.startswith(pair[0])), (b"", "utf-8"))
+def decode(content: bytes, declared: str = "utf-8") -> tuple[str, Encoding]:
+    """The text of a file, and its encoding: the declared one if it has no byte order mark."""
+    mark, name = next((pair for pair in _MARKS if content.startswith(pair[0])), (b"", declared))
     try:
         return content[len(mark) :].decode(name), Encoding(name, mark)
     except UnicodeDecodeError as error:

@@ -32,6 +32,10 @@ class Format:
 _OFFICE, _OPEN = "application/vnd.openxmlformats-officedocument.", "application/vnd.oasis.opendocument."
 
 FORMATS = {
+    ".markdown": Format("Markdown", "markdown", "Markdown", "text/markdown"),
+    ".md": Format("Markdown", "markdown", "Markdown", "text/markdown"),
+    ".htm": Format("HTML", "html", "HtmlFile", "text/html"),
+    ".html": Format("HTML", "html", "HtmlFile", "text/html"),
     ".txt": Format("plain text", "plain", "PlainText", "text/plain"),
     ".docx": Format("Word", "word", "read_word", _OFFICE + "wordprocessingml.document"),
     ".pptx": Format("PowerPoint", "slides", "read_slides", _OFFICE + "presentationml.presentation"),

@@ -6,7 +6,7 @@ attributes and what is not translated stay what they were.
 
 The content between two block tags is one text, inline tags included. Line breaks in it have no meaning. `tags` puts
 inline tags back, and what must not be translated: code, scripts, comments, images, `translate="no"`. An inline element
-with a block in it ends the text, as a block does. Attributes are not translated.
+with a block in it ends the text, as a block does. Attributes are translated on demand only.
 
 Some HTML means something else each time that it is read and written. So the result is read once more, in all ways in
 which a browser may read it. If it has an element or an attribute that the source had not, the source is returned.
@@ -51,6 +51,10 @@ VOID = INLINE_VOID | _names(
 _MAX_CLONES = 1000
 """Elements that reading may add to those of the source, for formatting that is not closed where it should be."""
 
+_ATTRIBUTES = _names("alt aria-label placeholder title")
+_SLOT = re.compile("\ue100(\\d{1,9})\ue101")
+"""Where the translated value of an attribute goes."""
+
 _BODY = "body"
 _DOCUMENT = ""
 _CONTEXTS = {
@@ -70,12 +74,14 @@ _DOCTYPE = re.compile(r"\s*+(<!doctype[^>]*+>)", re.IGNORECASE)
 class Document:
     """HTML: its texts, and the markup around them."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, attributes: bool = False) -> None:
+        """`attributes`: those that people read are translated, too. Their texts come last."""
         self._source = source
+        self._values: list[str] | None = [] if attributes and not _SLOT.search(source) else None
         first = _FIRST_TAG.match(source)
         self._context = _CONTEXT_OF.get(first[1].lower(), _BODY) if first else _BODY
-        self._parts = list(parts(list(_events(source, self._context))))
-        self.texts = [part.text for part in self._parts if isinstance(part, Text)]
+        self._parts = list(parts(list(_events(source, self._context, self._values))))
+        self.texts = [part.text for part in self._parts if isinstance(part, Text)] + (self._values or [])
 
     def render(self, translations: Sequence[Translation]) -> str:
         """The HTML with these translations in place of its texts; the source if an element would be gained."""
@@ -84,13 +90,17 @@ class Document:
             part if isinstance(part, str) else part.before + insert_tags(part.root, next(remaining)) + part.after
             for part in self._parts
         )
+        if self._values:
+            values = [escape(translation.text, quotes=True) for translation in remaining]
+            rendered = _SLOT.sub(lambda slot: values[int(slot[1])], rendered)
         return rendered if self._gains_nothing(rendered) else self._source
 
     def _gains_nothing(self, rendered: str) -> bool:
         """Whether it has no elements that the source lacks, wherever a page puts it, and with scripts or without."""
         scripting = (False, True) if "<noscript" in self._source.lower() else (False,)
+        free = self._values is not None
         return all(
-            _elements(rendered, context, scripts) <= _elements(self._source, context, scripts)
+            _elements(rendered, context, scripts, free) <= _elements(self._source, context, scripts, free)
             for context in dict.fromkeys((self._context, _BODY, "template", _DOCUMENT))
             for scripts in scripting
         )
@@ -113,8 +123,10 @@ def _first(tree: LexborHTMLParser) -> LexborNode | None:
     return root if root.next is None else root.next.prev  # the root of a fragment is written with all its siblings
 
 
-def _elements(source: str, context: str, scripting: bool) -> Counter[str]:
-    """The elements, and the attributes of each. Scripts and styles are one with their text, templates with all in them.
+def _elements(source: str, context: str, scripting: bool, free: bool) -> Counter[str]:
+    """The elements, and the attributes of each; if `free`, without values that are translated.
+
+    Scripts and styles are one with their text, templates with all in them.
 
     A stray </p> or </br> is an element within a page and none before it begins, so these two are left out.
     """
@@ -124,7 +136,10 @@ def _elements(source: str, context: str, scripting: bool) -> Counter[str]:
             attributes = node.attributes
             if attributes or node.tag not in ("p", "br"):
                 found[(node.html or "").replace("\n", "") if node.tag in _OPAQUE else node.tag or ""] += 1
-            found.update(f"{node.tag} {name}={value or ''}" for name, value in attributes.items())
+            found.update(
+                f"{node.tag} {name}={'' if free and _is_translated(node, name) else value or ''}"
+                for name, value in attributes.items()
+            )
     return found
 
 
@@ -159,8 +174,14 @@ def _is_verbatim(node: LexborNode) -> bool:
     return excluded or "notranslate" in (attributes.get("class") or "").split()
 
 
-def _events(source: str, context: str) -> Iterator[Event]:
-    """The HTML as events. An element that is verbatim is one event."""
+def _is_translated(node: LexborNode, name: str) -> bool:
+    """Whether the value of an attribute is for people."""
+    is_description = node.tag == "meta" and name == "content"
+    return name in _ATTRIBUTES or (is_description and (node.attributes.get("name") or "").lower() == "description")
+
+
+def _events(source: str, context: str, values: list[str] | None) -> Iterator[Event]:
+    """The HTML as events. An element that is verbatim is one event. Values to translate are appended to `values`."""
     tree, depth = _read(source, context), 0
     for count, (node, entered) in enumerate(_walk(_first(tree), verbatim=True)):
         if count > 2 * (len(source) + _MAX_CLONES):
@@ -178,17 +199,23 @@ def _events(source: str, context: str) -> Iterator[Event]:
             yield Event(_verbatim(node), "atom" if inline else "boundary")
         elif node.tag in VOID:
             if entered:
-                yield Event(_start_tag(node), "atom" if node.tag in INLINE_VOID else "boundary")
+                yield Event(_start_tag(node, values), "atom" if node.tag in INLINE_VOID else "boundary")
         else:
             inline = node.tag in INLINE
             depth += inline and entered
-            tag = _start_tag(node) if entered else f"</{node.tag}>"
+            tag = _start_tag(node, values) if entered else f"</{node.tag}>"
             yield Event(tag, ("open" if entered else "close") if inline and depth <= MAX_INLINE_DEPTH else "boundary")
             depth -= inline and not entered
 
 
-def _start_tag(node: LexborNode) -> str:
-    attributes = (f' {name}="{escape(value or "", quotes=True)}"' for name, value in node.attributes.items())
+def _start_tag(node: LexborNode, values: list[str] | None = None) -> str:
+    attributes = []
+    for name, value in node.attributes.items():
+        written = escape(value or "", quotes=True)
+        if values is not None and value and any(map(str.isalpha, value)) and _is_translated(node, name):
+            written = f"\ue100{len(values)}\ue101"
+            values.append(" ".join(value.split()))
+        attributes.append(f' {name}="{written}"')
     return f"<{node.tag}{''.join(attributes)}>"
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +19,8 @@ import latentmt
 from latentmt.errors import UserError
 from latentmt.serve.admission import RefusedError, client_at
 from latentmt.serve.bodies import body_parser, openapi_body
+from latentmt.serve.deepl import DeepLRequest, add_deepl
+from latentmt.serve.files import add_files
 from latentmt.serve.gateway import Gateway
 from latentmt.serve.middleware import Middleware, error_response
 from latentmt.serve.origins import Origins
@@ -34,6 +35,7 @@ from latentmt.serve.schemas import (
     TranslateRequest,
     TranslateResponse,
 )
+from latentmt.serve.waiting import address, while_connected
 
 PAGE = Path(__file__).parent / "page"
 _CLIENT_CLOSED_REQUEST = 499
@@ -73,6 +75,8 @@ def make_app(gateway: Gateway, origins: Origins, verbose: bool = False) -> FastA
         )
     _add_error_handlers(app)
     _add_translation(app, gateway)
+    add_files(app, gateway)
+    add_deepl(app, gateway)
     _add_monitoring(app, gateway)
 
     app.mount("/page", StaticFiles(directory=PAGE))
@@ -85,7 +89,7 @@ def make_app(gateway: Gateway, origins: Origins, verbose: bool = False) -> FastA
 def _add_translation(app: FastAPI, gateway: Gateway) -> None:
     async def check_room(http: Request) -> None:
         if not gateway.admission.requires_key:  # else who it is stands in the body
-            gateway.broker.check_room(client_at(_address(http)))
+            gateway.broker.check_room(client_at(address(http)))
 
     queued = [Depends(check_room)]  # before the body is read
     timeout = gateway.admission.limits.timeout
@@ -101,7 +105,7 @@ def _add_translation(app: FastAPI, gateway: Gateway) -> None:
         http: Request, request: Annotated[TranslateRequest, Depends(body_parser(TranslateRequest))]
     ) -> Response:
         """Translate a text, or several."""
-        return await _while_connected(http, gateway.translate(request, _address(http)), timeout)
+        return await while_connected(http, gateway.translate(request, address(http)), timeout)
 
     @app.post(
         "/trace",
@@ -112,7 +116,7 @@ def _add_translation(app: FastAPI, gateway: Gateway) -> None:
     )
     async def trace(http: Request, request: Annotated[TraceRequest, Depends(body_parser(TraceRequest))]) -> Response:
         """Translate a text, and return every step of its refinement."""
-        return await _while_connected(http, gateway.trace(request, _address(http)), timeout)
+        return await while_connected(http, gateway.trace(request, address(http)), timeout)
 
     @app.post(
         "/detect",
@@ -123,7 +127,7 @@ def _add_translation(app: FastAPI, gateway: Gateway) -> None:
     )
     async def detect(http: Request, request: Annotated[DetectRequest, Depends(body_parser(DetectRequest))]) -> Response:
         """Detect the language of a text. The likeliest comes first."""
-        return await _while_connected(http, gateway.detect(request, _address(http)), timeout)
+        return await while_connected(http, gateway.detect(request, address(http)), timeout)
 
     @app.get("/languages")
     async def languages() -> list[Language]:
@@ -156,10 +160,6 @@ def _add_monitoring(app: FastAPI, gateway: Gateway) -> None:
         return Response(gateway.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _address(http: Request) -> str:
-    return http.client.host if http.client else ""
-
-
 def _static(html: str) -> Callable[[Request], Awaitable[Response]]:
     async def respond(_: Request) -> Response:
         return HTMLResponse(html)
@@ -167,43 +167,24 @@ def _static(html: str) -> Callable[[Request], Awaitable[Response]]:
     return respond
 
 
-async def _while_connected(http: Request, work: Coroutine[Any, Any, bytes], timeout: float) -> Response:
-    """The result of some work, as JSON. If the client disconnects, or it takes too long, the work is cancelled."""
-    working = asyncio.ensure_future(work)
-    disconnected = asyncio.ensure_future(_disconnected(http))
-    try:
-        await asyncio.wait({working, disconnected}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return Response(working.result(), media_type="application/json")
-        raise ClientDisconnect if disconnected.done() else TimeoutError
-    finally:
-        disconnected.cancel()
-        working.cancel()
-
-
-async def _disconnected(http: Request) -> None:
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
-
-
 def _add_error_handlers(app: FastAPI) -> None:
     """Answer every error as {"error": message}."""
 
     @app.exception_handler(HTTPException)
-    async def http_error(_: Request, error: HTTPException) -> Response:
-        return error_response(error.status_code, str(error.detail), error.headers)
+    async def http_error(http: Request, error: HTTPException) -> Response:
+        return error_response(error.status_code, str(error.detail), error.headers, http.url.path)
 
     @app.exception_handler(UserError)
-    async def user_error(_: Request, error: UserError) -> Response:
-        return error_response(400, str(error))
+    async def user_error(http: Request, error: UserError) -> Response:
+        return error_response(400, str(error), path=http.url.path)
 
     @app.exception_handler(RefusedError)
-    async def refused(_: Request, error: RefusedError) -> Response:
-        return error_response(error.status, str(error), error.headers)
+    async def refused(http: Request, error: RefusedError) -> Response:
+        return error_response(error.status, str(error), error.headers, http.url.path)
 
     @app.exception_handler(TimeoutError)
-    async def timed_out(_: Request, error: TimeoutError) -> Response:
-        return error_response(503, "this took too long", {"Retry-After": "1"})
+    async def timed_out(http: Request, error: TimeoutError) -> Response:
+        return error_response(503, "this took too long", {"Retry-After": "1"}, http.url.path)
 
     @app.exception_handler(ClientDisconnect)
     async def disconnected(_: Request, error: ClientDisconnect) -> Response:
@@ -214,7 +195,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     """OpenAPI, with the request schemas. FastAPI does not see them, since bodies may be JSON or forms."""
     if app.openapi_schema is None:
         openapi = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        requests = [(schema, "validation") for schema in (TranslateRequest, TraceRequest, DetectRequest)]
+        requests = [(schema, "validation") for schema in (TranslateRequest, TraceRequest, DetectRequest, DeepLRequest)]
         _, schemas = models_json_schema(requests, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
         openapi["components"]["schemas"] |= schemas["$defs"]
         app.openapi_schema = openapi

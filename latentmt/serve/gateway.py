@@ -11,6 +11,7 @@ import time
 from latentmt.errors import UserError
 from latentmt.serve.admission import Admission, Client, RefusedError
 from latentmt.serve.broker import Broker
+from latentmt.serve.documents import Documents
 from latentmt.serve.facts import AUTO, ModelFacts
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.schemas import (
@@ -34,6 +35,7 @@ class Gateway:
 
     def __init__(self, admission: Admission, broker: Broker, metrics: Metrics) -> None:
         self.admission, self.broker, self.metrics = admission, broker, metrics
+        self.documents = Documents(admission, broker, metrics)
         self._readiness: asyncio.Task[bool] | None = None
         self._asked = 0.0
 

@@ -182,3 +182,48 @@ class ErrorResponse(BaseModel):
     """What is wrong."""
 
     error: str
+
+
+class FileResponseBody(BaseModel):
+    """Where a translated document is, for some minutes."""
+
+    translatedFileUrl: str  # noqa: N815 (LibreTranslate's name)
+
+
+class DeepLTranslation(BaseModel):
+    """A translation, as DeepL has it."""
+
+    detected_source_language: str
+    text: str
+    billed_characters: Annotated[int, Field(description="Of the source, which clients expect.")]
+
+
+class DeepLTranslations(BaseModel):
+    """Translations in the order of the texts."""
+
+    translations: list[DeepLTranslation]
+
+
+class DeepLDocument(BaseModel):
+    """A document that was received."""
+
+    document_id: str
+    document_key: str
+
+
+class DeepLStatus(BaseModel):
+    """How far a document is."""
+
+    document_id: str
+    status: Annotated[str, Field(description="`queued`, `translating`, `done` or `error`.")]
+    seconds_remaining: int | None = None
+    billed_characters: int | None = None
+    error_message: str | None = None
+    done: Annotated[int, Field(description="Texts that are translated.")]
+    total: Annotated[int, Field(description="All texts.")]
+
+
+class DeepLError(BaseModel):
+    """What is wrong, as DeepL says it."""
+
+    message: str

@@ -18,7 +18,9 @@ from latentmt.engines.backend import CheckCancelled
 from latentmt.errors import UserError
 from latentmt.options import DecodingOptions
 from latentmt.results import Translation
+from latentmt.serve import conversion
 from latentmt.serve.admission import Limits, RefusedError
+from latentmt.serve.conversion import PartRequest, ReadRequest, ReadResponse, RenderRequest
 from latentmt.serve.facts import AUTO, ModelFacts
 from latentmt.serve.languages import detect
 from latentmt.serve.schemas import (
@@ -36,8 +38,15 @@ from latentmt.translator import Translator
 _MIN_CONFIDENCE = 90.0
 """Per cent from which on a detected language is trusted. Below, a text is taken to be in the model's language."""
 
-Request = TranslateRequest | TraceRequest | DetectRequest
-REQUESTS: dict[str, type[Request]] = {"translate": TranslateRequest, "trace": TraceRequest, "detect": DetectRequest}
+Request = TranslateRequest | TraceRequest | DetectRequest | ReadRequest | PartRequest | RenderRequest
+REQUESTS: dict[str, type[Request]] = {
+    "translate": TranslateRequest,
+    "trace": TraceRequest,
+    "detect": DetectRequest,
+    "read": ReadRequest,
+    "part": PartRequest,
+    "render": RenderRequest,
+}
 
 
 @dataclass
@@ -72,6 +81,13 @@ class Service:
                 raise UserError("the teacher has no refinement steps to trace")
             lengths = [len(ids) for ids in self._translator.sentences(request.q)]
             self._set_cost(plan, lengths, options, len(request.q), traced=True)
+        elif isinstance(request, PartRequest):
+            texts = conversion.read_texts(request)
+            plan.segmented = self._translator.segmented(texts, options, check)
+            lengths = [len(segment.ids) for text in plan.segmented for segment in text.translated]
+            plan.seconds = self._facts.costs.seconds(lengths, options, sum(map(len, texts)), html=request.inline)
+            if plan.seconds > self._limits.timeout:
+                raise RefusedError(413, "a paragraph of this document is too long for this server")
         return plan
 
     def run(
@@ -90,11 +106,23 @@ class Service:
                     yield TraceResponse(options=str(options), sentences=sentences)
                 case DetectRequest() as request:
                     yield detect(request.q)
+                case ReadRequest() as request:
+                    yield self._read(request, check)
+                case PartRequest() as request:
+                    done = list(itertools.islice(translations, len(plan.segmented)))
+                    conversion.write_translations(request, done)
+                    yield []
+                case RenderRequest() as request:
+                    conversion.render(request, check)
+                    yield []
 
     def _translated(
         self, plans: Sequence[Plan], options: DecodingOptions, check: CheckCancelled
     ) -> Sequence[Translation]:
         first = plans[0].request
+        if isinstance(first, PartRequest):
+            texts = [text for plan in plans for text in plan.segmented]
+            return self._translator.translate_segmented(texts, options, alignment=first.inline, check_cancelled=check)
         if not isinstance(first, TranslateRequest):
             return []
         return self._translator.translate_segmented(
@@ -129,6 +157,20 @@ class Service:
         self._check_sentences(sum(max(1, len(text.segments)) for text in plan.segmented))
         lengths = [len(segment.ids) for text in plan.segmented for segment in text.translated]
         self._set_cost(plan, lengths, options, sum(map(len, sources)), html=bool(documents))
+
+    def _read(self, request: ReadRequest, check: CheckCancelled) -> ReadResponse:
+        """Read a document, and store its texts in parts."""
+        parts, inline = conversion.read(request, self._limits, check)
+        conversion.write_texts(request.folder, parts)
+        language = request.source
+        if language == AUTO:
+            language = self._language(" ".join(text for part in parts[:1] for text in part)).language
+        return ReadResponse(
+            parts=list(map(len, parts)),
+            characters=[sum(map(len, part)) for part in parts],
+            inline=inline,
+            language=language,
+        )
 
     def _set_cost(
         self,

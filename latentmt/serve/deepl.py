@@ -158,15 +158,15 @@ def _add_documents(app: FastAPI, gateway: Gateway) -> None:
         documents.start(document)
         return {"document_id": document.id, "document_key": document.key}
 
-    both = {"methods": ["GET", "POST"]}
-
-    @app.api_route("/v2/document/{id_}", response_model=DeepLStatus, responses=_errors(400, 403, 404), **both)  # type: ignore[arg-type]
+    @app.get("/v2/document/{id_}", response_model=DeepLStatus, responses=_errors(400, 403, 404))
+    @app.post("/v2/document/{id_}", response_model=DeepLStatus, responses=_errors(400, 403, 404))
     async def document_status(http: Request, id_: str) -> dict[str, Any]:
         """How far a document is, in texts."""
         admission.check_key(_key(http))
         return status(documents.find(id_, await document_key(http)))
 
-    @app.api_route("/v2/document/{id_}/result", response_class=Response, responses=_errors(400, 403, 404), **both)  # type: ignore[arg-type]
+    @app.get("/v2/document/{id_}/result", response_class=Response, responses=_errors(400, 403, 404))
+    @app.post("/v2/document/{id_}/result", response_class=Response, responses=_errors(400, 403, 404))
     async def document_result(http: Request, id_: str) -> Response:
         """A document that was translated."""
         admission.check_key(_key(http))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect
 
 import latentmt
 from latentmt.errors import UserError
-from latentmt.serve.admission import RefusedError, client_at
-from latentmt.serve.bodies import body_parser, openapi_body
+from latentmt.serve.admission import RefusedError
+from latentmt.serve.bodies import openapi_body, read_body
 from latentmt.serve.deepl import DeepLRequest, add_deepl
 from latentmt.serve.files import add_files
 from latentmt.serve.gateway import Gateway
@@ -87,46 +87,39 @@ def make_app(gateway: Gateway, origins: Origins, verbose: bool = False) -> FastA
 
 
 def _add_translation(app: FastAPI, gateway: Gateway) -> None:
-    async def check_room(http: Request) -> None:
-        if not gateway.admission.requires_key:  # else who it is stands in the body
-            gateway.broker.check_room(client_at(address(http)))
-
-    queued = [Depends(check_room)]  # before the body is read
     timeout = gateway.admission.limits.timeout
 
     @app.post(
         "/translate",
         response_model=TranslateResponse,
-        dependencies=queued,
         openapi_extra=openapi_body(TranslateRequest),
         responses=_ERRORS,
     )
-    async def translate(
-        http: Request, request: Annotated[TranslateRequest, Depends(body_parser(TranslateRequest))]
-    ) -> Response:
+    async def translate(http: Request) -> Response:
         """Translate a text, or several."""
+        request = await read_body(http, TranslateRequest, gateway)
         return await while_connected(http, gateway.translate(request, address(http)), timeout)
 
     @app.post(
         "/trace",
         response_model=TraceResponse,
-        dependencies=queued,
         openapi_extra=openapi_body(TraceRequest),
         responses=_ERRORS,
     )
-    async def trace(http: Request, request: Annotated[TraceRequest, Depends(body_parser(TraceRequest))]) -> Response:
+    async def trace(http: Request) -> Response:
         """Translate a text, and return every step of its refinement."""
+        request = await read_body(http, TraceRequest, gateway)
         return await while_connected(http, gateway.trace(request, address(http)), timeout)
 
     @app.post(
         "/detect",
         response_model=list[DetectedLanguage],
-        dependencies=queued,
         openapi_extra=openapi_body(DetectRequest),
         responses=_ERRORS,
     )
-    async def detect(http: Request, request: Annotated[DetectRequest, Depends(body_parser(DetectRequest))]) -> Response:
+    async def detect(http: Request) -> Response:
         """Detect the language of a text. The likeliest comes first."""
+        request = await read_body(http, DetectRequest, gateway)
         return await while_connected(http, gateway.detect(request, address(http)), timeout)
 
     @app.get("/languages")

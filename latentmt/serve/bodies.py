@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -11,28 +11,34 @@ from pydantic import BaseModel, ValidationError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 
+from latentmt.serve.admission import client_at
+from latentmt.serve.gateway import Gateway
 from latentmt.serve.schemas import BaseRequest
+from latentmt.serve.waiting import address
 
 R = TypeVar("R", bound=BaseRequest)
 
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
-def body_parser(schema: type[R]) -> Callable[[Request], Awaitable[R]]:
-    """A dependency that parses a request's body, JSON or a form, with this schema."""
+async def read_body(http: Request, schema: type[R], gateway: Gateway) -> R:
+    """The body, if there is room for a request. Dependencies of FastAPI would take as long as all the rest."""
+    if not gateway.admission.requires_key:  # else who it is stands in the body
+        gateway.broker.check_room(client_at(address(http)))
+    return await parse_body(http, schema)
 
-    async def parse(request: Request) -> R:
-        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        try:
-            if content_type in FORMS:
-                return schema.model_validate(await _form(request))
-            if content_type == "application/json" or content_type.endswith("+json"):
-                return schema.model_validate_json(await request.body())
-        except ValidationError as error:
-            raise HTTPException(400, _describe(error)) from None
-        raise HTTPException(400, f"expected a body in application/json or {FORMS[0]}")
 
-    return parse
+async def parse_body(request: Request, schema: type[R]) -> R:
+    """The body of a request, JSON or a form, as this schema has it."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if content_type in FORMS:
+            return schema.model_validate(await _form(request))
+        if content_type == "application/json" or content_type.endswith("+json"):
+            return schema.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise HTTPException(400, _describe(error)) from None
+    raise HTTPException(400, f"expected a body in application/json or {FORMS[0]}")
 
 
 async def _form(request: Request) -> dict[str, Any]:

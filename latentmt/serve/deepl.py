@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from pydantic import Field, field_validator
 
 from latentmt.errors import UserError
 from latentmt.serve.admission import client_at
-from latentmt.serve.bodies import FORMS, body_parser, openapi_body, upload_form
+from latentmt.serve.bodies import FORMS, openapi_body, parse_body, read_body, upload_form
 from latentmt.serve.documents import status
 from latentmt.serve.facts import AUTO
 from latentmt.serve.files import file_response, openapi_upload
@@ -92,21 +92,15 @@ def add_deepl(app: FastAPI, gateway: Gateway) -> None:
         ]
         return json.dumps({"translations": translations}, ensure_ascii=False).encode()
 
-    async def check_room(http: Request) -> None:
-        if not admission.requires_key:
-            gateway.broker.check_room(client_at(address(http)))
-
     @app.post(
         "/v2/translate",
         response_model=DeepLTranslations,
-        dependencies=[Depends(check_room)],
         openapi_extra=openapi_body(DeepLRequest),
         responses=_errors(400, 403, 408, 413, 429, 503),
     )
-    async def deepl_translate(
-        http: Request, request: Annotated[DeepLRequest, Depends(body_parser(DeepLRequest))]
-    ) -> Response:
+    async def deepl_translate(http: Request) -> Response:
         """Translate texts, in DeepL's format."""
+        request = await read_body(http, DeepLRequest, gateway)
         return await while_connected(http, translate(http, request), admission.limits.timeout)
 
     @app.get("/v2/languages", response_model=list[dict[str, Any]], responses=_errors(400))
@@ -115,7 +109,7 @@ def add_deepl(app: FastAPI, gateway: Gateway) -> None:
     ) -> list[dict[str, Any]]:
         """The source or target languages, in DeepL's format."""
         if not type_ and http.headers.get("content-type", "").startswith(FORMS[0]):  # its Python client has it there
-            type_ = (await body_parser(LanguagesRequest)(http)).type
+            type_ = (await parse_body(http, LanguagesRequest)).type
         source, target = gateway.facts.pair
         if type_ != "target":
             return [{"language": source.upper(), "name": language_name(source)}]
@@ -138,7 +132,7 @@ def _add_documents(app: FastAPI, gateway: Gateway) -> None:
         """From the query, or from a body as JSON or a form."""
         if http.method == "GET":
             return http.query_params.get("document_key", "")
-        return (await body_parser(DocumentKey)(http)).document_key
+        return (await parse_body(http, DocumentKey)).document_key
 
     @app.post(
         "/v2/document",

@@ -19,11 +19,14 @@ async def while_connected(http: Request, work: Coroutine[Any, Any, bytes], timeo
     """The result of some work, as JSON. If the client disconnects, or it takes too long, the work is cancelled."""
     working = asyncio.ensure_future(work)
     disconnected = asyncio.ensure_future(_disconnected(http))
+    disconnected.add_done_callback(lambda _: working.cancel())
     try:
-        await asyncio.wait({working, disconnected}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return Response(working.result(), media_type="application/json")
-        raise ClientDisconnect if disconnected.done() else TimeoutError
+        async with asyncio.timeout(timeout):
+            return Response(await working, media_type="application/json")
+    except asyncio.CancelledError:
+        if disconnected.done() and not disconnected.cancelled():
+            raise ClientDisconnect from None
+        raise
     finally:
         disconnected.cancel()
         working.cancel()

@@ -167,12 +167,13 @@ class Service:
         )
         self._check_sentences(sum(max(1, len(text.segments)) for text in plan.segmented))
         lengths = [len(segment.ids) for text in plan.segmented for segment in text.translated]
+        annotated = bool(documents) or request.confidence or request.alignment
         self._set_cost(
             plan,
             lengths,
             options,
             sum(map(len, sources)),
-            html=bool(documents) or request.confidence or request.alignment,
+            html=annotated,
         )
 
     def _read(self, request: ReadRequest, check: CheckCancelled) -> ReadResponse:

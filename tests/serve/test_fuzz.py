@@ -71,6 +71,8 @@ def values_of(schema: dict[str, Any], api: dict[str, Any]) -> st.SearchStrategy[
             return st.from_regex(schema["pattern"], fullmatch=True)
         case "string":
             return st.text(max_size=schema.get("maxLength", 40))
+        case "boolean":
+            return st.booleans()
         case "integer":
             return st.integers(schema.get("minimum", -3), schema.get("maximum", 12))
         case "array":

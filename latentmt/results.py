@@ -103,6 +103,15 @@ class Translation:
     """With details only."""
     alignment: list[Link] = field(default_factory=list)
     """Which characters of the text and of its translation belong together; with details only."""
+    sentences: list[tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=list)
+    """Where each sentence begins and ends in the text, and where in its translation; with the alignment only."""
+
+    @property
+    def confidence(self) -> float:
+        """The geometric mean of the tokens' probabilities, with details only; 1 where nothing had to be translated."""
+        if not self.tokens:
+            return 1.0
+        return math.exp(sum(math.log(max(token.confidence, 1e-12)) for token in self.tokens) / len(self.tokens))
 
 
 @dataclass(frozen=True)

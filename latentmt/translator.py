@@ -410,6 +410,7 @@ class Translator:
             mean_score(results, ranked=options.rerank != "none" or options.method == "teacher"),
             tokens=[token for result in results for token in result.tokens(self.tokenizer)],
             alignment=text.alignment(results) if alignment else [],
+            sentences=text.sentences(results) if alignment else [],
         )
 
     def _alternatives(

@@ -27,6 +27,7 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="Cores for each of them. Default: 1.")] = None,
     max_characters: Annotated[int, typer.Option(help="The most characters of one request.")] = 10_000,
     max_sentences: Annotated[int, typer.Option(help="The most sentences of one request.")] = 256,
+    max_file_size: Annotated[float, typer.Option(help="The most megabytes of a document.")] = 10,
     max_waiting: Annotated[int, typer.Option(help="Requests that may wait; more are answered with 429.")] = 128,
     timeout: Annotated[float, typer.Option(help="Seconds that a request may take, waiting included.")] = 30,
     api_keys: Annotated[
@@ -68,7 +69,11 @@ def serve(
             workers=workers,
             threads=threads,
             limits=Limits(
-                max_characters=max_characters, max_sentences=max_sentences, max_waiting=max_waiting, timeout=timeout
+                max_characters=max_characters,
+                max_sentences=max_sentences,
+                max_file_bytes=round(1e6 * max_file_size),
+                max_waiting=max_waiting,
+                timeout=timeout,
             ),
             api_keys=read_api_keys(api_keys, seconds_per_request=req_time_cost) if api_keys else None,
             allowed_hosts=allowed_host or (),

@@ -48,6 +48,12 @@ class Limits:
     """Requests in the queue."""
     timeout: float = 30.0
     """Seconds until a request must be answered, waiting included. One that would take longer is refused at once."""
+    max_file_bytes: int = 10_000_000
+    """Of a document."""
+    max_document_characters: int = 1_000_000
+    max_documents: int = 4
+    """Of a client, at a time."""
+    max_documents_in_all: int = 32
     read_timeout: float = 10.0
     """Seconds a client may take to send a request's head, and as many again for its body."""
 
@@ -60,6 +66,11 @@ class Limits:
     def max_bytes(self) -> int:
         """Of a request's body."""
         return _BYTES_PER_CHARACTER * self.max_characters + _BODY_OVERHEAD
+
+    @property
+    def max_upload_bytes(self) -> int:
+        """Of a body with a document."""
+        return self.max_file_bytes + _BODY_OVERHEAD
 
 
 @dataclass(frozen=True)
@@ -138,15 +149,26 @@ class Admission:
         if client.quota and self._seconds_per_request and client.quota.rate < math.inf:
             client.quota.left -= max(0.0, seconds / self._seconds_per_request - 1)
 
+    def count(self, client: Client, characters: int) -> None:
+        """Count a document as several requests: one for each so many characters as a request may have."""
+        if client.quota and client.quota.rate < math.inf:
+            client.quota.left -= max(0.0, characters / self.limits.max_characters - 1)
+
+    def check_key(self, key: str) -> None:
+        """Refuse an unknown key, where keys are required (403), without counting a request."""
+        if self.requires_key and _hash(key) not in self._quotas:
+            raise RefusedError(403, "this API key is not known here")
+
     def check_metrics(self, key: str) -> None:
         """Refuse to show metrics to others, where keys are required (403)."""
         if self.requires_key and _hash(key) not in self._metrics:
             raise RefusedError(403, "metrics are for those with a key for them: Authorization: Bearer …")
 
-    def check_body(self, size: int) -> None:
-        """Refuse a body of too many bytes (413)."""
-        if size > self.limits.max_bytes:
-            raise RefusedError(413, f"the request is larger than {self.limits.max_bytes:,} bytes")
+    def check_body(self, size: int, is_upload: bool = False) -> None:
+        """Refuse a body of too many bytes (413). One with a document may have more."""
+        limit = self.limits.max_upload_bytes if is_upload else self.limits.max_bytes
+        if size > limit:
+            raise RefusedError(413, f"the request is larger than {limit:,} bytes")
 
     def check_size(self, texts: Sequence[str]) -> None:
         """Refuse too many texts or characters (413)."""

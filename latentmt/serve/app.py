@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,10 @@ from starlette.requests import ClientDisconnect
 
 import latentmt
 from latentmt.errors import UserError
-from latentmt.serve.admission import RefusedError, client_at
-from latentmt.serve.bodies import R, openapi_body, parse_body
+from latentmt.serve.admission import RefusedError
+from latentmt.serve.bodies import openapi_body, read_body
+from latentmt.serve.deepl import DeepLRequest, add_deepl
+from latentmt.serve.files import add_files
 from latentmt.serve.gateway import Gateway
 from latentmt.serve.middleware import Middleware, error_response
 from latentmt.serve.origins import Origins
@@ -34,6 +35,7 @@ from latentmt.serve.schemas import (
     TranslateRequest,
     TranslateResponse,
 )
+from latentmt.serve.waiting import address, while_connected
 
 PAGE = Path(__file__).parent / "page"
 _CLIENT_CLOSED_REQUEST = 499
@@ -73,6 +75,8 @@ def make_app(gateway: Gateway, origins: Origins, verbose: bool = False) -> FastA
         )
     _add_error_handlers(app)
     _add_translation(app, gateway)
+    add_files(app, gateway)
+    add_deepl(app, gateway)
     _add_monitoring(app, gateway)
 
     app.mount("/page", StaticFiles(directory=PAGE))
@@ -85,12 +89,6 @@ def make_app(gateway: Gateway, origins: Origins, verbose: bool = False) -> FastA
 def _add_translation(app: FastAPI, gateway: Gateway) -> None:
     timeout = gateway.admission.limits.timeout
 
-    async def read(http: Request, schema: type[R]) -> R:
-        """The body, if there is room for a request. Dependencies of FastAPI would take as long as all the rest."""
-        if not gateway.admission.requires_key:  # else who it is stands in the body
-            gateway.broker.check_room(client_at(_address(http)))
-        return await parse_body(http, schema)
-
     @app.post(
         "/translate",
         response_model=TranslateResponse,
@@ -99,8 +97,8 @@ def _add_translation(app: FastAPI, gateway: Gateway) -> None:
     )
     async def translate(http: Request) -> Response:
         """Translate a text, or several."""
-        request = await read(http, TranslateRequest)
-        return await _while_connected(http, gateway.translate(request, _address(http)), timeout)
+        request = await read_body(http, TranslateRequest, gateway)
+        return await while_connected(http, gateway.translate(request, address(http)), timeout)
 
     @app.post(
         "/trace",
@@ -110,8 +108,8 @@ def _add_translation(app: FastAPI, gateway: Gateway) -> None:
     )
     async def trace(http: Request) -> Response:
         """Translate a text, and return every step of its refinement."""
-        request = await read(http, TraceRequest)
-        return await _while_connected(http, gateway.trace(request, _address(http)), timeout)
+        request = await read_body(http, TraceRequest, gateway)
+        return await while_connected(http, gateway.trace(request, address(http)), timeout)
 
     @app.post(
         "/detect",
@@ -121,8 +119,8 @@ def _add_translation(app: FastAPI, gateway: Gateway) -> None:
     )
     async def detect(http: Request) -> Response:
         """Detect the language of a text. The likeliest comes first."""
-        request = await read(http, DetectRequest)
-        return await _while_connected(http, gateway.detect(request, _address(http)), timeout)
+        request = await read_body(http, DetectRequest, gateway)
+        return await while_connected(http, gateway.detect(request, address(http)), timeout)
 
     @app.get("/languages")
     async def languages() -> list[Language]:
@@ -155,10 +153,6 @@ def _add_monitoring(app: FastAPI, gateway: Gateway) -> None:
         return Response(gateway.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _address(http: Request) -> str:
-    return http.client.host if http.client else ""
-
-
 def _static(html: str) -> Callable[[Request], Awaitable[Response]]:
     async def respond(_: Request) -> Response:
         return HTMLResponse(html)
@@ -166,46 +160,24 @@ def _static(html: str) -> Callable[[Request], Awaitable[Response]]:
     return respond
 
 
-async def _while_connected(http: Request, work: Coroutine[Any, Any, bytes], timeout: float) -> Response:
-    """The result of some work, as JSON. If the client disconnects, or it takes too long, the work is cancelled."""
-    working = asyncio.ensure_future(work)
-    disconnected = asyncio.ensure_future(_disconnected(http))
-    disconnected.add_done_callback(lambda _: working.cancel())
-    try:
-        async with asyncio.timeout(timeout):
-            return Response(await working, media_type="application/json")
-    except asyncio.CancelledError:
-        if disconnected.done() and not disconnected.cancelled():
-            raise ClientDisconnect from None
-        raise
-    finally:
-        disconnected.cancel()
-        working.cancel()
-
-
-async def _disconnected(http: Request) -> None:
-    while (await http.receive())["type"] != "http.disconnect":
-        pass
-
-
 def _add_error_handlers(app: FastAPI) -> None:
     """Answer every error as {"error": message}."""
 
     @app.exception_handler(HTTPException)
-    async def http_error(_: Request, error: HTTPException) -> Response:
-        return error_response(error.status_code, str(error.detail), error.headers)
+    async def http_error(http: Request, error: HTTPException) -> Response:
+        return error_response(error.status_code, str(error.detail), error.headers, http.url.path)
 
     @app.exception_handler(UserError)
-    async def user_error(_: Request, error: UserError) -> Response:
-        return error_response(400, str(error))
+    async def user_error(http: Request, error: UserError) -> Response:
+        return error_response(400, str(error), path=http.url.path)
 
     @app.exception_handler(RefusedError)
-    async def refused(_: Request, error: RefusedError) -> Response:
-        return error_response(error.status, str(error), error.headers)
+    async def refused(http: Request, error: RefusedError) -> Response:
+        return error_response(error.status, str(error), error.headers, http.url.path)
 
     @app.exception_handler(TimeoutError)
-    async def timed_out(_: Request, error: TimeoutError) -> Response:
-        return error_response(503, "this took too long", {"Retry-After": "1"})
+    async def timed_out(http: Request, error: TimeoutError) -> Response:
+        return error_response(503, "this took too long", {"Retry-After": "1"}, http.url.path)
 
     @app.exception_handler(ClientDisconnect)
     async def disconnected(_: Request, error: ClientDisconnect) -> Response:
@@ -216,7 +188,7 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     """OpenAPI, with the request schemas. FastAPI does not see them, since bodies may be JSON or forms."""
     if app.openapi_schema is None:
         openapi = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        requests = [(schema, "validation") for schema in (TranslateRequest, TraceRequest, DetectRequest)]
+        requests = [(schema, "validation") for schema in (TranslateRequest, TraceRequest, DetectRequest, DeepLRequest)]
         _, schemas = models_json_schema(requests, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
         openapi["components"]["schemas"] |= schemas["$defs"]
         app.openapi_schema = openapi

@@ -11,6 +11,7 @@ import time
 from latentmt.errors import UserError
 from latentmt.serve.admission import Admission, Client, RefusedError
 from latentmt.serve.broker import Broker
+from latentmt.serve.documents import Documents
 from latentmt.serve.facts import AUTO, ModelFacts
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.schemas import (
@@ -34,6 +35,7 @@ class Gateway:
 
     def __init__(self, admission: Admission, broker: Broker, metrics: Metrics) -> None:
         self.admission, self.broker, self.metrics = admission, broker, metrics
+        self.documents = Documents(admission, broker, metrics)
         self._readiness: asyncio.Task[bool] | None = None
         self._asked = 0.0
 
@@ -46,6 +48,8 @@ class Gateway:
         client = self.admission.client(address, request.api_key)
         if request.format == "html" and request.alternatives:
             raise UserError("alternatives: there are none with the format html")
+        if request.format == "html" and request.alignment:
+            raise UserError("alignment: there is none with the format html")
         return await self._translate(request, client)
 
     async def _translate(self, request: TranslateRequest, client: Client) -> bytes:
@@ -56,9 +60,11 @@ class Gateway:
         if request.source != AUTO:
             facts.needs_translation(request.source or facts.pair[0], request.target or facts.pair[1])
         self.metrics.characters.inc(sum(map(len, sources)))
-        seconds = facts.costs.estimate(sources, options, html=is_html)
+        annotated = request.confidence or request.alignment
+        seconds = facts.costs.estimate(sources, options, html=is_html or annotated)
         fields = request.model_dump(exclude={"api_key"})
-        return await self.broker.submit("translate", fields, options, client, seconds, (is_html, request.alternatives))
+        group = (is_html, request.alternatives, request.confidence, request.alignment)
+        return await self.broker.submit("translate", fields, options, client, seconds, group)
 
     async def trace(self, request: TraceRequest, address: str) -> bytes:
         """The response to /trace."""

@@ -30,9 +30,16 @@ _HEADERS = [
 ]
 
 
-def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+UPLOADS = ("/translate_file", "/v2/document")
+"""Paths to which documents are sent."""
+_UPLOAD_PATIENCE = 6
+"""A document may take so many times as long to arrive."""
+
+
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None, path: str = "") -> JSONResponse:
     """An error as every client gets it. The message is one line: it may quote what the client sent."""
-    return JSONResponse({"error": " ".join(message.split())}, status, headers)
+    name = "message" if path.startswith("/v2/") else "error"  # as DeepL's clients expect it
+    return JSONResponse({name: " ".join(message.split())}, status, headers)
 
 
 class Middleware:
@@ -48,7 +55,7 @@ class Middleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status, body = time.perf_counter(), 0, _Body(receive, self._admission)
+        start, status, body = time.perf_counter(), 0, _Body(receive, self._admission, scope["path"] in UPLOADS)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -61,12 +68,12 @@ class Middleware:
 
         try:
             refusal = self._origins.refusal(scope["method"], Headers(scope=scope))
-            app = error_response(403, refusal) if refusal else self._app
+            app = error_response(403, refusal, path=scope["path"]) if refusal else self._app
             await app(scope, body.receive, send_with_headers)
         except Exception as error:
             _log.error("%s while answering", type(error).__name__, exc_info=error if self._verbose else None)
             if not status:
-                response = error_response(500, "something went wrong in the server")
+                response = error_response(500, "something went wrong in the server", path=scope["path"])
                 await response(scope, receive, send_with_headers)
         endpoint = getattr(scope.get("route"), "path", "other")
         self._metrics.requests.labels(endpoint, status).inc()
@@ -85,10 +92,10 @@ def _relative(header: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
 class _Body:
     """A request's body, limited in size and in the time it may take."""
 
-    def __init__(self, receive: Receive, admission: Admission) -> None:
-        self._receive, self._admission = receive, admission
+    def __init__(self, receive: Receive, admission: Admission, is_upload: bool = False) -> None:
+        self._receive, self._admission, self._is_upload = receive, admission, is_upload
         self._bytes = 0
-        self._deadline = time.monotonic() + admission.limits.read_timeout
+        self._deadline = time.monotonic() + admission.limits.read_timeout * (_UPLOAD_PATIENCE if is_upload else 1)
         self.complete = False
         """Whether all of it has been received."""
 
@@ -102,5 +109,5 @@ class _Body:
             raise HTTPException(408, "the request took too long to arrive") from None
         self._bytes += len(message.get("body", b""))
         self.complete = not message.get("more_body", False)
-        self._admission.check_body(self._bytes)
+        self._admission.check_body(self._bytes, self._is_upload)
         return message

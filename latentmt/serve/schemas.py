@@ -62,6 +62,10 @@ class TranslateRequest(BaseRequest):
     target: Annotated[str, Field(max_length=35, description="A language's code. Default: the model's.")] = ""
     format: Annotated[str, Field(description="`text` or `html`.", pattern="^(text|html)$")] = "text"
     alternatives: Annotated[int, Field(ge=0, le=10, description="How many other translations to return.")] = 0
+    confidence: Annotated[
+        bool, Field(description="Return probabilities, and a warning if a text is in another language.")
+    ] = False
+    alignment: Annotated[bool, Field(description="Return which characters and sentences belong together.")] = False
     api_key: ApiKey = ""
 
 
@@ -89,14 +93,51 @@ class DetectedLanguage(BaseModel):
     language: str
 
 
+class TokenConfidence(BaseModel):
+    """A piece of a translation as the model wrote it."""
+
+    text: Annotated[str, Field(description="With the white space before it.")]
+    confidence: Probability
+
+
+class SentenceSpans(BaseModel):
+    """A sentence: start and end in characters of the text and of its translation."""
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+
+
+class AlignmentLink(SentenceSpans):
+    """Characters of a text and of its translation that belong together."""
+
+    weight: Annotated[float, Field(ge=0, description="How much of the target is owed to the source.")]
+
+
 class TranslateResponse(BaseModel):
     """Translations in the order of the texts: one for a single text, a list for a list."""
 
     translatedText: str | list[str]  # noqa: N815 (LibreTranslate's name)
     detectedLanguage: Annotated[  # noqa: N815
-        DetectedLanguage | list[DetectedLanguage] | None, Field(description="If the source is `auto`.")
+        DetectedLanguage | list[DetectedLanguage] | None,
+        Field(description="If the source is `auto`, or with a warning."),
     ] = None
     alternatives: Annotated[list[str] | list[list[str]] | None, Field(description="If requested.")] = None
+    confidence: Annotated[
+        Probability | list[Probability] | None, Field(description="The geometric mean over the tokens, if requested.")
+    ] = None
+    tokens: Annotated[
+        list[TokenConfidence] | list[list[TokenConfidence]] | None, Field(description="With the confidence.")
+    ] = None
+    alignment: Annotated[list[AlignmentLink] | list[list[AlignmentLink]] | None, Field(description="If requested.")] = (
+        None
+    )
+    sentences: Annotated[
+        list[SentenceSpans] | list[list[SentenceSpans]] | None, Field(description="With the alignment.")
+    ] = None
+    warning: Annotated[
+        str | list[str | None] | None,
+        Field(description="With the confidence, if a text is evidently not in the source language."),
+    ] = None
 
 
 class Language(BaseModel):
@@ -182,3 +223,48 @@ class ErrorResponse(BaseModel):
     """What is wrong."""
 
     error: str
+
+
+class FileResponseBody(BaseModel):
+    """Where a translated document is, for some minutes."""
+
+    translatedFileUrl: str  # noqa: N815 (LibreTranslate's name)
+
+
+class DeepLTranslation(BaseModel):
+    """A translation, as DeepL has it."""
+
+    detected_source_language: str
+    text: str
+    billed_characters: Annotated[int, Field(description="Of the source, which clients expect.")]
+
+
+class DeepLTranslations(BaseModel):
+    """Translations in the order of the texts."""
+
+    translations: list[DeepLTranslation]
+
+
+class DeepLDocument(BaseModel):
+    """A document that was received."""
+
+    document_id: str
+    document_key: str
+
+
+class DeepLStatus(BaseModel):
+    """How far a document is."""
+
+    document_id: str
+    status: Annotated[str, Field(description="`queued`, `translating`, `done` or `error`.")]
+    seconds_remaining: int | None = None
+    billed_characters: int | None = None
+    error_message: str | None = None
+    done: Annotated[int, Field(description="Texts that are translated.")]
+    total: Annotated[int, Field(description="All texts.")]
+
+
+class DeepLError(BaseModel):
+    """What is wrong, as DeepL says it."""
+
+    message: str

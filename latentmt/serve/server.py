@@ -102,7 +102,7 @@ async def _run(config: ServerConfig, listening: socket.socket) -> None:
     """Run uvicorn until a signal. Then stop listening, drain the connections, and let uvicorn finish the rest."""
     admission, metrics = Admission(config.limits, config.api_keys), Metrics()
     broker = _broker(config, admission, metrics)
-    stopped = asyncio.Event()
+    stopped, gateway = asyncio.Event(), None
     try:
         if not await _unless(stopped, broker.start()):
             return
@@ -123,6 +123,8 @@ async def _run(config: ServerConfig, listening: socket.socket) -> None:
         server.should_exit = True
         await running
     finally:
+        if gateway:
+            gateway.documents.close()
         broker.close()
 
 

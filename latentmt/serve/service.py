@@ -7,8 +7,8 @@ detecting languages, splitting, encoding, translating, writing. It knows neither
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -18,9 +18,11 @@ from latentmt.engines.backend import CheckCancelled
 from latentmt.errors import UserError
 from latentmt.options import DecodingOptions
 from latentmt.results import Translation
+from latentmt.serve import conversion
 from latentmt.serve.admission import Limits, RefusedError
+from latentmt.serve.conversion import PartRequest, ReadRequest, ReadResponse, RenderRequest
 from latentmt.serve.facts import AUTO, ModelFacts
-from latentmt.serve.languages import detect
+from latentmt.serve.languages import detect, language_name
 from latentmt.serve.schemas import (
     DetectedLanguage,
     DetectRequest,
@@ -35,9 +37,22 @@ from latentmt.translator import Translator
 
 _MIN_CONFIDENCE = 90.0
 """Per cent from which on a detected language is trusted. Below, a text is taken to be in the model's language."""
+_EVIDENT = 99.0
+"""Per cent from which on a language contradicts what a request says."""
+_MIN_WORDS = 3
+"""Of a text whose language can be evident."""
+_MAX_WORDS_READ = 200
+"""Characters in which words are counted."""
 
-Request = TranslateRequest | TraceRequest | DetectRequest
-REQUESTS: dict[str, type[Request]] = {"translate": TranslateRequest, "trace": TraceRequest, "detect": DetectRequest}
+Request = TranslateRequest | TraceRequest | DetectRequest | ReadRequest | PartRequest | RenderRequest
+REQUESTS: dict[str, type[Request]] = {
+    "translate": TranslateRequest,
+    "trace": TraceRequest,
+    "detect": DetectRequest,
+    "read": ReadRequest,
+    "part": PartRequest,
+    "render": RenderRequest,
+}
 
 
 @dataclass
@@ -48,6 +63,8 @@ class Plan:
     seconds: float = 0.0
     """How long it will take."""
     detected: list[DetectedLanguage] = field(default_factory=list)
+    evident: list[DetectedLanguage | None] = field(default_factory=list)
+    """The languages of the sources that are evidently in another one than the request says, if that was looked at."""
     needed: list[bool] = field(default_factory=list)
     """Which sources are translated."""
     documents: list[Document] = field(default_factory=list)
@@ -72,6 +89,13 @@ class Service:
                 raise UserError("the teacher has no refinement steps to trace")
             lengths = [len(ids) for ids in self._translator.sentences(request.q)]
             self._set_cost(plan, lengths, options, len(request.q), traced=True)
+        elif isinstance(request, PartRequest):
+            texts = conversion.read_texts(request)
+            plan.segmented = self._translator.segmented(texts, options, check)
+            lengths = [len(segment.ids) for text in plan.segmented for segment in text.translated]
+            plan.seconds = self._facts.costs.seconds(lengths, options, sum(map(len, texts)), html=request.inline)
+            if plan.seconds > self._limits.timeout:
+                raise RefusedError(413, "a paragraph of this document is too long for this server")
         return plan
 
     def run(
@@ -90,18 +114,31 @@ class Service:
                     yield TraceResponse(options=str(options), sentences=sentences)
                 case DetectRequest() as request:
                     yield detect(request.q)
+                case ReadRequest() as request:
+                    yield self._read(request, check)
+                case PartRequest() as request:
+                    done = list(itertools.islice(translations, len(plan.segmented)))
+                    conversion.write_translations(request, done)
+                    yield []
+                case RenderRequest() as request:
+                    conversion.render(request, check)
+                    yield []
 
     def _translated(
         self, plans: Sequence[Plan], options: DecodingOptions, check: CheckCancelled
     ) -> Sequence[Translation]:
         first = plans[0].request
+        if isinstance(first, PartRequest):
+            texts = [text for plan in plans for text in plan.segmented]
+            return self._translator.translate_segmented(texts, options, alignment=first.inline, check_cancelled=check)
         if not isinstance(first, TranslateRequest):
             return []
         return self._translator.translate_segmented(
             [text for plan in plans for text in plan.segmented],
             options,
             alternatives=first.alternatives,
-            alignment=first.format == "html",
+            alignment=first.alignment or first.format == "html",
+            details=first.confidence,
             check_cancelled=check,
         )
 
@@ -119,6 +156,8 @@ class Service:
             check()
             known = DetectedLanguage(language=source, confidence=100)
             plan.detected.append(known if source != AUTO else self._language(text))
+        if request.confidence and source != AUTO:
+            plan.evident = [self._evident(text, source, check) for text in texts]
         target = request.target or self._facts.pair[1]
         plan.needed = [self._facts.needs_translation(guess.language, target) for guess in plan.detected]
         plan.documents = list(itertools.compress(documents, plan.needed))
@@ -128,7 +167,28 @@ class Service:
         )
         self._check_sentences(sum(max(1, len(text.segments)) for text in plan.segmented))
         lengths = [len(segment.ids) for text in plan.segmented for segment in text.translated]
-        self._set_cost(plan, lengths, options, sum(map(len, sources)), html=bool(documents))
+        annotated = bool(documents) or request.confidence or request.alignment
+        self._set_cost(
+            plan,
+            lengths,
+            options,
+            sum(map(len, sources)),
+            html=annotated,
+        )
+
+    def _read(self, request: ReadRequest, check: CheckCancelled) -> ReadResponse:
+        """Read a document, and store its texts in parts."""
+        parts, inline = conversion.read(request, self._limits, check)
+        conversion.write_texts(request.folder, parts)
+        language = request.source
+        if language == AUTO:
+            language = self._language(" ".join(text for part in parts[:1] for text in part)).language
+        return ReadResponse(
+            parts=list(map(len, parts)),
+            characters=[sum(map(len, part)) for part in parts],
+            inline=inline,
+            language=language,
+        )
 
     def _set_cost(
         self,
@@ -148,6 +208,14 @@ class Service:
         if sentences > self._limits.max_sentences:
             raise RefusedError(413, f"{sentences:,} sentences: this server allows {self._limits.max_sentences:,}")
 
+    def _evident(self, text: str, stated: str, check: CheckCancelled) -> DetectedLanguage | None:
+        """The language of a text, if it is evidently another one than stated. A word or two prove nothing."""
+        check()
+        if len(text[:_MAX_WORDS_READ].split()) < _MIN_WORDS:
+            return None
+        likeliest = detect(text)[0]
+        return likeliest if likeliest.language != stated and likeliest.confidence >= _EVIDENT else None
+
     def _language(self, text: str) -> DetectedLanguage:
         """The detected language of a text; if that is uncertain, the model's source language."""
         likeliest = detect(text)[0]
@@ -165,22 +233,46 @@ def _translate_response(
     """The response to /translate: a list for a list of texts. Texts in the target language are returned as is."""
     sources = [request.q] if isinstance(request.q, str) else request.q
     results = iter(_written(plan, translations))
-    both = [next(results) if need else (source, []) for source, need in zip(sources, plan.needed, strict=True)]
+    same = Translation("")
+    all_ = [
+        next(results) if need else replace(same, text=source) for source, need in zip(sources, plan.needed, strict=True)
+    ]
 
     def shaped(values: list[Any]) -> Any:
         return values[0] if isinstance(request.q, str) else values
 
+    def if_(wanted: bool, values: Callable[[Translation], Any]) -> Any:
+        return shaped([values(one) for one in all_]) if wanted else None
+
+    warned = any(plan.evident)
+    languages = [found or stated for found, stated in zip(plan.evident, plan.detected, strict=True)] if warned else []
     return TranslateResponse(
-        translatedText=shaped([best for best, _ in both]),
-        detectedLanguage=shaped(plan.detected) if request.source == AUTO else None,
-        alternatives=shaped([others for _, others in both]) if request.alternatives else None,
+        translatedText=shaped([one.text for one in all_]),
+        detectedLanguage=shaped(languages or plan.detected) if warned or request.source == AUTO else None,
+        alternatives=if_(bool(request.alternatives), lambda one: one.alternatives),
+        confidence=if_(request.confidence, lambda one: one.confidence),
+        tokens=if_(request.confidence, lambda one: [asdict(token) for token in one.tokens]),
+        alignment=if_(request.alignment, lambda one: [asdict(link) for link in one.alignment]),
+        sentences=if_(
+            request.alignment, lambda one: [{"source": pair[0], "target": pair[1]} for pair in one.sentences]
+        ),
+        warning=shaped([_warning(found, stated) for found, stated in zip(plan.evident, plan.detected, strict=True)])
+        if warned
+        else None,
     )
 
 
-def _written(plan: Plan, translations: Sequence[Translation]) -> Iterator[tuple[str, list[str]]]:
-    """The best translation of each source that needs one, and alternatives."""
+def _warning(found: DetectedLanguage | None, stated: DetectedLanguage) -> str | None:
+    if found is None:
+        return None
+    return f"This text seems to be {language_name(found.language)}, not {language_name(stated.language)}."
+
+
+def _written(plan: Plan, translations: Sequence[Translation]) -> Iterator[Translation]:
+    """The translation of each source that needs one."""
     if not plan.documents:
-        yield from ((translation.text, translation.alternatives) for translation in translations)
+        yield from translations
     remaining = iter(translations)
     for document in plan.documents:
-        yield document.render(list(itertools.islice(remaining, len(document.texts)))), []
+        parts = list(itertools.islice(remaining, len(document.texts)))
+        yield Translation(document.render(parts), tokens=[token for part in parts for token in part.tokens])

@@ -53,6 +53,17 @@ class SegmentedText:
             [next(remaining) if segment.is_translated else segment.untranslated for segment in self.segments]
         )
 
+    def sentences(self, translations: Sequence[TranslatedSegment]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Where each segment begins and ends in the text, and where in its translation."""
+        remaining, spans = iter(translations), []
+        source = target = len(self.line.before)
+        for segment, part in zip(self.segments, self.line.parts, strict=True):
+            size = len(next(remaining).text if segment.is_translated else segment.untranslated)
+            spans.append(((source, source + len(part.text)), (target, target + size)))
+            source += len(part.text) + len(part.after)
+            target += size + len(part.after)
+        return spans
+
     def alignment(self, translations: Sequence[TranslatedSegment]) -> list[Link]:
         """The links of all segments, between the characters of the whole text and of its translation."""
         remaining, links = iter(translations), []

@@ -116,6 +116,36 @@ def test_alternatives_are_different_translations(client: Client, translator: Tra
     assert client.post("/translate", q=TEXT, alternatives=2, method="teacher")["alternatives"] == []
 
 
+def test_confidence_and_alignment_on_request(client: Client, translator: Translator) -> None:
+    text = f"  {TEXT}\n{OTHER} "
+    response = client.post("/translate", q=text, confidence=True, alignment=True)
+    (expected,) = translator.translations([text], details=True)
+    assert response["translatedText"] == expected.text
+    assert response["confidence"] == pytest.approx(expected.confidence)
+    assert [token["text"] for token in response["tokens"]] == [token.text for token in expected.tokens]
+    assert response["alignment"]
+    sources = [text[slice(*pair["source"])] for pair in response["sentences"]]
+    targets = [expected.text[slice(*pair["target"])] for pair in response["sentences"]]
+    assert (sources, targets) == ([TEXT, OTHER], translator.translate([TEXT, OTHER]))
+    several = client.post("/translate", q=[TEXT, ""], confidence=True, alignment=True)
+    assert [len(one) for one in several["sentences"]] == [1, 0]
+    assert several["confidence"][1] == 1
+    html = client.post("/translate", q=f"<p>{TEXT}</p>", format="html", confidence=True)
+    assert 0 <= html["confidence"] <= 1
+    assert "none with the format html" in client.refused("/translate", 400, q=TEXT, format="html", alignment=True)
+
+
+def test_another_language_than_stated_is_warned_of(client: Client) -> None:
+    french = "Bonjour mes amis, nous avons lu beaucoup de livres cette année."
+    one = client.post("/translate", q=ENGLISH, source="de", target="en", confidence=True)
+    assert one["warning"] == "This text seems to be English, not German."
+    assert one["detectedLanguage"]["language"] == "en"
+    several = client.post("/translate", q=[TEXT, french, "Hello there"], source="de", confidence=True)
+    assert several["warning"] == [None, "This text seems to be French, not German.", None]
+    assert [guess["language"] for guess in several["detectedLanguage"]] == ["de", "fr", "de"]
+    assert "warning" not in client.post("/translate", q=[TEXT, OTHER], source="de", confidence=True)
+
+
 def test_html_keeps_tags_and_scripts(client: Client, translator: Translator) -> None:
     page = f'<h1>{TEXT}</h1>\n<p class="a">Ein <b>kleiner</b> Satz.</p><script>if (a < b) "Satz"</script>'
     text = client.post("/translate", q=[page], format="html")["translatedText"][0]

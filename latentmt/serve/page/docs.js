@@ -52,7 +52,9 @@ function operation(path, verb, about) {
   const title = element("h2");
   title.append(element("span", verb.toUpperCase(), "verb"), ` ${path}`);
   article.append(title, element("p", about.description));
-  const request = about.requestBody?.content["application/json"].schema;
+  const bodies = about.requestBody?.content ?? {};
+  const request = bodies["application/json"]?.schema;
+  const upload = bodies["multipart/form-data"]?.schema;
   if (request) {
     article.append(element("h3", "Request, as JSON or as a form"), table(request));
     const example = Object.fromEntries(
@@ -64,6 +66,7 @@ function operation(path, verb, about) {
     const json = JSON.stringify(example);
     article.append(element("pre", `curl ${address} -H 'Content-Type: application/json' \\\n  -d '${json}'`));
   }
+  if (upload && !request) article.append(element("h3", "Request, as a form with a file"), table(upload));
   const response = about.responses["200"]?.content?.["application/json"]?.schema;
   if (response) {
     const inner = response.type === "array" ? response.items : response;
@@ -72,7 +75,7 @@ function operation(path, verb, about) {
   }
   const errors = Object.entries(about.responses).filter(([status]) => Number(status) >= 400);
   if (errors.length) {
-    article.append(element("h3", 'Errors, as {"error": message}'));
+    article.append(element("h3", `Errors, as {"${path.startsWith("/v2/") ? "message" : "error"}": message}`));
     const list = element("ul");
     for (const [status, error] of errors) list.append(element("li", `${status}: ${error.description}`));
     article.append(list);

@@ -9,13 +9,12 @@ import asyncio
 import logging
 import os
 import re
-import resource
-import signal
 import socket
 import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -30,6 +29,8 @@ from latentmt.serve.gateway import Gateway
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.origins import Origins
 from latentmt.serve.pool import PoolConfig, WorkerError
+from latentmt.serve.signals import STOPPING, on_signal
+from latentmt.system import WINDOWS, max_open_files
 
 _BACKLOG = 2048
 """Connections that may wait to be accepted."""
@@ -127,10 +128,10 @@ async def _run(config: ServerConfig, listening: socket.socket) -> None:
 
 async def _unless(stopped: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
     """Wait until the workers are started. False if a signal came first."""
-    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(starting)
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the model is being loaded
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    task = asyncio.ensure_future(starting)
+    on_signal("SIGHUP", lambda: None)  # the model is being loaded
+    for name in STOPPING:
+        on_signal(name, stopped.set)
     waiting = asyncio.ensure_future(stopped.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -147,23 +148,22 @@ async def _unless(stopped: asyncio.Event, starting: Coroutine[Any, Any, None]) -
 
 
 def _handle_signals(config: ServerConfig, stopped: asyncio.Event, server: uvicorn.Server, broker: Broker) -> None:
-    loop = asyncio.get_running_loop()
     reloads: set[asyncio.Task[None]] = set()
 
-    def stop(number: int) -> None:
+    def stop(name: str) -> None:
         if not stopped.is_set():
             stopped.set()
             _exit_after(config.limits.timeout + _SHUTDOWN_MARGIN + _EXIT_MARGIN)
-        elif number == signal.SIGINT:  # Ctrl-C again
+        elif name == "SIGINT":  # Ctrl-C again
             server.force_exit = True
 
     def reload() -> None:
         reloads.add(task := asyncio.ensure_future(_reload(broker)))
         task.add_done_callback(reloads.discard)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    for name in STOPPING:
+        on_signal(name, partial(stop, name))
+    on_signal("SIGHUP", reload)
 
 
 async def _reload(broker: Broker) -> None:
@@ -198,10 +198,8 @@ def _uvicorn_config(config: ServerConfig, gateway: Gateway, connections: Connect
 
 def _max_connections() -> int:
     """As many as there are file descriptors for."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return _MAX_CONNECTIONS
-    return max(1, min(_MAX_CONNECTIONS, files - _RESERVED_FILES))
+    files = max_open_files()
+    return _MAX_CONNECTIONS if files is None else max(1, min(_MAX_CONNECTIONS, files - _RESERVED_FILES))
 
 
 def redact(record: logging.LogRecord) -> bool:
@@ -219,7 +217,8 @@ def _listen(host: str, port: int) -> socket.socket:
     # The protocol is named: without it asyncio does not see that it is TCP, and leaves Nagle's algorithm on.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not WINDOWS:  # where it would let two servers listen at one port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(_BACKLOG)  # clients may wait while the model is loaded
     except OSError as error:

@@ -26,7 +26,8 @@ def saturates() -> bool:
     if platform.machine().lower() not in _X86:
         return False
     try:
-        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        flags = next(line for line in lines if line.startswith("flags"))
     except (OSError, StopIteration):
         return True
     return not any(flag in flags.split() for flag in _WIDE_SUMS)

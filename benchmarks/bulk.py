@@ -61,6 +61,10 @@ def speed(
             if plain:
                 written = b"".join(part.read_bytes() for part in sorted(output.glob("part-*")))
                 assert written == out.read_bytes(), "bulk and translate differ"
+    first = next(name for name in results if name != "translate")
+    for base in dict.fromkeys(["translate", first] if plain else [first]):
+        for result in results.values():
+            result[f"rows/s over {base}"] = round(result["rows/s"] / results[base]["rows/s"], 2)
     print(json.dumps({"rows": rows, **results}, indent=1))
 
 
@@ -156,14 +160,16 @@ class _Usage:
         return sum(self._ticks.values()) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> dict[str, Any]:
-        """Megabytes: the peak of the sum, that in each fifth of the time, and the peak of each kind of process."""
-        totals = [sum(sample.values()) for sample in self._memory]
-        fifth = max(len(totals) // 5, 1)
-        names = {name for sample in self._memory for name in sample}
+        """Megabytes: the peak of the sum and of each kind of process, over all the time and in each fifth of it."""
+        count = len(self._memory)
+        fifths = [self._memory[count * part // 5 : count * (part + 1) // 5] for part in range(5)]
+        names = sorted({name for sample in self._memory for name in sample})
         return {
-            "peak MB": max(totals),
-            "peak MB by fifth": [max(totals[start : start + fifth]) for start in range(0, len(totals), fifth)][:5],
-            "peak MB by process": {name: max(sample[name] for sample in self._memory) for name in sorted(names)},
+            "peak MB": max(sample.total() for sample in self._memory),
+            "peak MB by fifth": [max(sample.total() for sample in fifth) for fifth in fifths],
+            "peak MB by fifth and process": {
+                name: [max(sample[name] for sample in fifth) for fifth in fifths] for name in names
+            },
         }
 
     def _run(self) -> None:

@@ -62,6 +62,13 @@ class ProgressBar:
             self._last_line = time.monotonic()
             info(f"{self._what}: {self._status()}")
 
+    def reached(self, done: int, total: int) -> None:
+        """Say how many units of how many are done."""
+        self._total = total
+        if self._bar:
+            self._bar.update(self._task, total=total)
+        self.advance(done - self.done)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

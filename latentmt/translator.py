@@ -28,6 +28,7 @@ from latentmt.installed import find_model
 from latentmt.options import Abilities, DecodingOptions, OptionArguments
 from latentmt.results import Candidate, SentenceTrace, Translation
 from latentmt.text.alignment import links
+from latentmt.text.glossary import Glossary, Term, capitalised, find_terms, missing_terms, with_terms
 from latentmt.text.segments import Segment, SegmentedText, TranslatedSegment, mean_score
 from latentmt.text.sentences import split_line
 from latentmt.text.verbatim import Sentence, Verbatim
@@ -166,11 +167,13 @@ class Translator:
         alternatives: int = 0,
         alignment: bool = False,
         details: bool = False,
+        glossary: Glossary | None = None,
         check_cancelled: CheckCancelled = never_cancelled,
     ) -> list[Translation]:
         """Translate texts, with up to so many alternatives each; with their alignment; or with details, also tokens.
 
-        The first alternative of a text has the second best candidate of each sentence, and so on.
+        The first alternative of a text has the second best candidate of each sentence, and so on. With a glossary, each
+        of its terms that a text has is translated as the glossary says.
         """
         options = options or self.options()
         return self.translate_segmented(
@@ -179,6 +182,7 @@ class Translator:
             alternatives=alternatives,
             alignment=alignment,
             details=details,
+            glossary=glossary,
             check_cancelled=check_cancelled,
         )
 
@@ -200,12 +204,13 @@ class Translator:
         alternatives: int = 0,
         alignment: bool = False,
         details: bool = False,
+        glossary: Glossary | None = None,
         check_cancelled: CheckCancelled = never_cancelled,
     ) -> list[Translation]:
         """Translate texts that are segmented. Arguments: as for `translations`."""
         segments = [segment for text in segmented for segment in text.translated]
         candidates = self._candidates(segments, options, alternatives, check_cancelled)
-        best = self._translate(segments, [ranked[0] for ranked in candidates], check_cancelled, options)
+        best = self._translate(segments, [ranked[0] for ranked in candidates], check_cancelled, options, glossary)
         if alignment or details:
             best = self._annotated(best, check_cancelled, log_probs=details)
         results, start = [], 0
@@ -214,7 +219,10 @@ class Translator:
             result = self._joined(text, best[here], options, alignment or details)
             if alternatives:
                 result = replace(
-                    result, alternatives=self._alternatives(text, candidates[here], result.text, check_cancelled)
+                    result,
+                    alternatives=self._alternatives(
+                        text, candidates[here], result.text, check_cancelled, options, glossary
+                    ),
                 )
             results.append(result)
         return results
@@ -291,15 +299,19 @@ class Translator:
         segments: Sequence[Segment],
         candidates: Sequence[Candidate],
         check_cancelled: CheckCancelled,
-        retry: DecodingOptions | None = None,
+        options: DecodingOptions,
+        glossary: Glossary | None = None,
+        retry: bool = True,
     ) -> list[TranslatedSegment]:
-        """Segments translated by these candidates, with all verbatim spans restored.
+        """Segments translated by these candidates, with all verbatim spans restored and terms as the glossary has them.
 
         With `retry`, segments with missing spans are first translated again with placeholders for numbers.
         """
         results = [self._restored(*pair) for pair in zip(segments, candidates, strict=True)]
         if retry:
-            results = self._retried(results, retry, check_cancelled)
+            results = self._retried(results, options, check_cancelled)
+        if glossary:
+            results = self._with_terms(segments, results, glossary, options, check_cancelled)
         if incomplete := [number for number, result in enumerate(results) if result.missing]:
             annotated = self._annotated([results[number] for number in incomplete], check_cancelled)
             for number, result in zip(incomplete, annotated, strict=True):
@@ -329,6 +341,47 @@ class Translator:
             min(result, again.get(number, result), key=lambda translation: len(translation.missing))
             for number, result in enumerate(results)
         ]
+
+    def _with_terms(
+        self,
+        segments: Sequence[Segment],
+        results: list[TranslatedSegment],
+        glossary: Glossary,
+        options: DecodingOptions,
+        check_cancelled: CheckCancelled,
+    ) -> list[TranslatedSegment]:
+        """The same with the glossary's terms.
+
+        Where one is missing, it replaces the words that are aligned with it. If there are none, or not in one piece,
+        the sentence is translated again with placeholders for its terms.
+        """
+        language = self.languages[0] if self.languages else ""
+        terms = [find_terms(glossary, segment.sentence, language) for segment in segments]
+        lacking = [number for number, found in enumerate(terms) if missing_terms(results[number], found)]
+        annotated = self._annotated([results[number] for number in lacking], check_cancelled)
+        masked: dict[int, Segment] = {}
+        for number, result in zip(lacking, annotated, strict=True):
+            if placed := with_terms(result, terms[number]):
+                results[number] = placed
+            else:
+                masked[number] = self._masked_terms(segments[number], result.segment, terms[number])
+        asked = {number: segment for number, segment in masked.items() if segment.is_translated}
+        found = self.backend.best([segment.ids for segment in asked.values()], options, check_cancelled)
+        candidates = dict(zip(asked, found, strict=True))
+        for number, segment in masked.items():
+            ids = segment.ids[:-1]  # nothing but terms: the placeholders are its translation
+            result = self._restored(segment, candidates.get(number) or Candidate(ids, ids, 0.0))
+            results[number] = capitalised(result, terms[number])
+            left = missing_terms(results[number].completed(), terms[number])
+            results[number] = replace(results[number], missing=[*results[number].missing, *left])
+        return results
+
+    def _masked_terms(self, segment: Segment, last: Segment, terms: Sequence[Term]) -> Segment:
+        """The segment with placeholders for terms, and for its numbers if it had them when it was translated last."""
+        sentence = self._verbatim.mask(segment.sentence, {term.span: term.target for term in terms})
+        if last is not segment:
+            sentence = self._verbatim.mask_numbers(sentence)
+        return Segment(sentence, self._encode(sentence.masked.text))
 
     def _annotated(
         self, results: Sequence[TranslatedSegment], check_cancelled: CheckCancelled, log_probs: bool = False
@@ -360,12 +413,18 @@ class Translator:
         )
 
     def _alternatives(
-        self, text: SegmentedText, candidates: Sequence[list[Candidate]], best: str, check_cancelled: CheckCancelled
+        self,
+        text: SegmentedText,
+        candidates: Sequence[list[Candidate]],
+        best: str,
+        check_cancelled: CheckCancelled,
+        options: DecodingOptions,
+        glossary: Glossary | None,
     ) -> list[str]:
         texts = [best]
         for rank in range(1, max(map(len, candidates), default=1)):
             chosen = [ranked[min(rank, len(ranked) - 1)] for ranked in candidates]
-            results = self._translate(text.translated, chosen, check_cancelled)
+            results = self._translate(text.translated, chosen, check_cancelled, options, glossary, retry=False)
             texts.append(text.joined([result.text for result in results]))
         return list(dict.fromkeys(texts))[1:]
 

@@ -102,6 +102,7 @@ def find_files(url: str, output: str) -> list[StoredFile]:
     """The file of that path or URL, or all files of the folder, by name. Hidden files are left out."""
     files, root = _file_system(url)
     other, folder = _file_system(output)
+    files.invalidate_cache()
     try:
         found: dict[str, dict[str, Any]] = files.find(root, detail=True)
     except (OSError, ValueError) as error:

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import latentmt
-from latentmt.cli import bulk, measure, models, serve, train, translate
+from latentmt.cli import bulk, document, measure, models, serve, train, translate
 from latentmt.errors import UNFINISHED, Stopped, UserError
 
 app = typer.Typer(
@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 
 for _command in (
-    *(translate.translate, translate.trace, bulk.bulk, serve.serve),
+    *(translate.translate, translate.trace, document.document, bulk.bulk, serve.serve),
     *(models.models, models.inspect, models.export),
     *(train.run, train.prepare, train.train, train.distill, train.numbers, train.health),
     *(measure.evaluate, measure.bench, measure.samples, measure.report),

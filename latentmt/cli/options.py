@@ -28,6 +28,10 @@ ThreadsOption = Annotated[
     int | None,
     typer.Option(help="Cores for each batch. Default: one, and as many batches side by side as there are cores."),
 ]
+GlossaryOption = Annotated[
+    Path | None,
+    typer.Option("--glossary", help="Terms and their translations: a file with both in each line, a tab between them."),
+]
 AddressOption = Annotated[
     str | None,
     typer.Option(help="A running Ray cluster: auto, or host and port. Default: Ray starts here and ends with the job."),

@@ -8,7 +8,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from latentmt.cli.options import AUTO, DeviceOption, EngineOption, ModelOption, ThreadsOption, decoding_options
+from latentmt.cli.options import (
+    AUTO,
+    DeviceOption,
+    EngineOption,
+    GlossaryOption,
+    ModelOption,
+    ThreadsOption,
+    decoding_options,
+)
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Write JSON, an object a line: source, translation and the options used.")
@@ -28,6 +36,7 @@ def translate(
         Literal["replace", "skip", "stop"],
         typer.Option(help="A line that is not UTF-8: replace its bad bytes, skip it, or stop there."),
     ] = "replace",
+    glossary: GlossaryOption = None,
     *,
     options: dict[str, Any],
     device: DeviceOption = AUTO,
@@ -36,14 +45,16 @@ def translate(
     json_: JsonOption = False,
 ) -> None:
     """Translate lines: each comes out as one line, as soon as it is there."""
+    from latentmt.text.glossary import Glossary
     from latentmt.text.stream import input_batches, write_lines
     from latentmt.translator import Translator
 
+    terms = Glossary.read(glossary) if glossary else None
     batches = input_batches(texts, input_, bad_lines)
     translator = Translator.load(model, device, threads, engine=engine)
     chosen = translator.options(**options)
     for lines in batches:
-        found = [translation.text for translation in translator.translations(lines, chosen)]
+        found = [translation.text for translation in translator.translations(lines, chosen, glossary=terms)]
         if json_:
             facts = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
             found = [json.dumps(fact | {"options": str(chosen)}, ensure_ascii=False) for fact in facts]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"} | dict(os.environ)
 
 import ray
+from ray.exceptions import RayError
 
 from latentmt.cluster.config import ClusterConfig
 from latentmt.display import info
@@ -93,6 +95,8 @@ class Cluster:
             assert self._folder is not None
             folder = Path(self._folder.name) / str(time.monotonic_ns())  # a node's own: an old one may still end
             folder.mkdir(parents=True)
+            # Ray would save a token in the user's home, and clusters that are started later would ask for it.
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
             ray.init(
                 num_cpus=config.actors,
                 num_gpus=int(config.gpus_per_actor * (config.actors or 0)) or None,
@@ -102,6 +106,6 @@ class Cluster:
                 _system_config=_SYSTEM,
                 **quiet,
             )
-        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        except (OSError, RayError, RuntimeError, ValueError) as error:
             where = "Ray cannot be started here" if config.address is None else f"--address {config.address}"
             raise UserError(f"{where}: {str(error).splitlines()[0]}") from None

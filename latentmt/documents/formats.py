@@ -29,8 +29,17 @@ class Format:
         return document
 
 
+_OFFICE, _OPEN = "application/vnd.openxmlformats-officedocument.", "application/vnd.oasis.opendocument."
+
 FORMATS = {
     ".txt": Format("plain text", "plain", "PlainText", "text/plain"),
+    ".docx": Format("Word", "word", "read_word", _OFFICE + "wordprocessingml.document"),
+    ".pptx": Format("PowerPoint", "slides", "read_slides", _OFFICE + "presentationml.presentation"),
+    ".xlsx": Format("Excel", "sheets", "read_sheets", _OFFICE + "spreadsheetml.sheet"),
+    ".odt": Format("OpenDocument text", "opendocument", "read_text_document", _OPEN + "text"),
+    ".ods": Format("OpenDocument spreadsheet", "opendocument", "read_spreadsheet", _OPEN + "spreadsheet"),
+    ".odp": Format("OpenDocument presentation", "opendocument", "read_presentation", _OPEN + "presentation"),
+    ".epub": Format("EPUB", "epub", "read_epub", "application/epub+zip"),
 }
 """By suffix. Another format is a module with a reader, and an entry here."""
 

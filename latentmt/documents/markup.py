@@ -14,16 +14,14 @@ which a browser may read it. If it has an element or an attribute that the sourc
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
-from latentmt.documents.tags import Node, escape, insert_tags
+from latentmt.documents.flow import MAX_INLINE_DEPTH, Event, Text, parts
+from latentmt.documents.tags import escape, insert_tags
 from latentmt.errors import UserError
 from latentmt.results import Translation
 
@@ -50,8 +48,6 @@ VOID = INLINE_VOID | _names(
     "area base basefont bgsound br col embed frame hr input keygen link meta param source track"
 )
 """Elements without an end tag."""
-MAX_INLINE_DEPTH = 16
-"""Inline elements within each other. Deeper ones count as blocks, so that placing tags takes a bounded time."""
 _MAX_CLONES = 1000
 """Elements that reading may add to those of the source, for formatting that is not closed where it should be."""
 
@@ -70,8 +66,6 @@ _CONTEXT_OF = {name: context for context, names in _CONTEXTS.items() for name in
 _FIRST_TAG = re.compile(r"\s*+(?:<!--(?:(?!-->).)*+-->\s*+)*+<(!?[a-z]+)", re.IGNORECASE | re.DOTALL)
 _DOCTYPE = re.compile(r"\s*+(<!doctype[^>]*+>)", re.IGNORECASE)
 
-_SPACE = re.compile(r"[ \t\r\n\f]+")
-
 
 class Document:
     """HTML: its texts, and the markup around them."""
@@ -80,8 +74,8 @@ class Document:
         self._source = source
         first = _FIRST_TAG.match(source)
         self._context = _CONTEXT_OF.get(first[1].lower(), _BODY) if first else _BODY
-        self._parts = list(_parts(list(_events(source, self._context))))
-        self.texts = [part.text for part in self._parts if isinstance(part, _Text)]
+        self._parts = list(parts(list(_events(source, self._context))))
+        self.texts = [part.text for part in self._parts if isinstance(part, Text)]
 
     def render(self, translations: Sequence[Translation]) -> str:
         """The HTML with these translations in place of its texts; the source if an element would be gained."""
@@ -165,19 +159,7 @@ def _is_verbatim(node: LexborNode) -> bool:
     return excluded or "notranslate" in (attributes.get("class") or "").split()
 
 
-@dataclass(frozen=True)
-class _Event:
-    """A piece of the HTML."""
-
-    raw: str
-    """As it is written."""
-    kind: Literal["text", "open", "close", "atom", "boundary"]
-    """Text, an inline tag, something verbatim within a sentence, or what ends a text."""
-    text: str = ""
-    """What a text says."""
-
-
-def _events(source: str, context: str) -> Iterator[_Event]:
+def _events(source: str, context: str) -> Iterator[Event]:
     """The HTML as events. An element that is verbatim is one event."""
     tree, depth = _read(source, context), 0
     for count, (node, entered) in enumerate(_walk(_first(tree), verbatim=True)):
@@ -185,23 +167,23 @@ def _events(source: str, context: str) -> Iterator[_Event]:
             raise UserError("HTML that has far more elements when it is read: close formatting where it is opened")
         if node.is_text_node:
             text = node.text_content or ""
-            yield _Event(escape(text), "text", text)
+            yield Event(escape(text), "text", text)
         elif node.tag == "-doctype":
             doctype = _DOCTYPE.match(source)
-            yield _Event(doctype[1] if doctype else node.html or "", "boundary")
+            yield Event(doctype[1] if doctype else node.html or "", "boundary")
         elif not node.is_element_node:  # a comment or the like
-            yield _Event(node.html or "", "atom")
+            yield Event(node.html or "", "atom")
         elif _is_verbatim(node):
             inline = node.tag in INLINE or node.tag in INLINE_VERBATIM
-            yield _Event(_verbatim(node), "atom" if inline else "boundary")
+            yield Event(_verbatim(node), "atom" if inline else "boundary")
         elif node.tag in VOID:
             if entered:
-                yield _Event(_start_tag(node), "atom" if node.tag in INLINE_VOID else "boundary")
+                yield Event(_start_tag(node), "atom" if node.tag in INLINE_VOID else "boundary")
         else:
             inline = node.tag in INLINE
             depth += inline and entered
             tag = _start_tag(node) if entered else f"</{node.tag}>"
-            yield _Event(tag, ("open" if entered else "close") if inline and depth <= MAX_INLINE_DEPTH else "boundary")
+            yield Event(tag, ("open" if entered else "close") if inline and depth <= MAX_INLINE_DEPTH else "boundary")
             depth -= inline and not entered
 
 
@@ -217,121 +199,3 @@ def _verbatim(node: LexborNode) -> str:
     if first is not None and first.is_text_node and (first.text_content or "").startswith("\n"):
         return f"{tag}\n{raw.removeprefix(tag)}"
     return raw
-
-
-def _parts(events: Sequence[_Event]) -> Iterator[str | _Text]:
-    """Texts, and the markup between them."""
-    for is_boundary, run in itertools.groupby(events, lambda event: event.kind == "boundary"):
-        if is_boundary:
-            yield "".join(event.raw for event in run)
-            continue
-        inside = list(run)
-        unpaired = _unpaired(inside)
-        for start, end in itertools.pairwise([-1, *unpaired, len(inside)]):
-            yield _build_text(inside[start + 1 : end]) or "".join(event.raw for event in inside[start + 1 : end])
-            yield inside[end].raw if end < len(inside) else ""
-
-
-def _unpaired(events: Sequence[_Event]) -> list[int]:
-    """The indices of tags whose partner is not here. No pair is around one of them."""
-    opened: list[int] = []
-    closed: list[int] = []
-    for number, event in enumerate(events):
-        if event.kind == "open":
-            opened.append(number)
-        elif event.kind == "close" and opened:
-            opened.pop()
-        elif event.kind == "close":
-            closed.append(number)
-    return closed + opened
-
-
-@dataclass(frozen=True)
-class _Text:
-    """A text with its inline elements."""
-
-    text: str
-    root: Node
-    before: str
-    after: str
-    """The white space around it."""
-
-
-class _TextBuilder:
-    """Builds a text from a run of events: the text so far, and the open elements."""
-
-    def __init__(self) -> None:
-        self.root = Node("", 0, 0)
-        self.words: list[str] = []
-        self.length = 0
-        self._open = [self.root]
-        self._starts = [0]
-        """The index of the first event within each open element."""
-        self._last_word = 0
-        """Where the last word ends."""
-        self._spaced = False
-        self._last: Node | None = None
-        """The last verbatim node, until it is known whether white space follows it."""
-
-    def add(self, number: int, events: Sequence[_Event]) -> None:
-        event = events[number]
-        match event.kind:
-            case "text":
-                self._text(event.text)
-            case "open":
-                node = Node(event.raw, self.length, 0, spaces=(self._spaced, False))
-                self._open[-1].children.append(node)
-                self._open.append(node)
-                self._starts.append(number)
-            case "close":
-                self._close(events[self._starts.pop() : number + 1])
-            case _:
-                self._open[-1].children.append(Node(event.raw, self.length, self.length))
-                self._add_verbatim(self._open[-1].children[-1], self._spaced)
-
-    def _text(self, text: str) -> None:
-        words = _SPACE.sub(" ", text)
-        if words.startswith(" "):
-            if self._last:
-                self._last.spaces = (self._last.spaces[0], True)
-            if not self.words or self.words[-1].endswith(" "):
-                words = words[1:]
-            self._spaced = True
-        if not words:
-            return
-        self.words.append(words)
-        self.length += len(words)
-        if words.strip(" "):
-            self._last, self._spaced = None, words.endswith(" ")
-            self._last_word = self.length - self._spaced
-
-    def _close(self, element: Sequence[_Event]) -> None:
-        node = self._open.pop()
-        node.end, node.closing = self.length, element[-1].raw
-        if self._last_word <= node.start:  # nothing to translate: the whole element is verbatim
-            raw = "".join(event.raw for event in element)
-            node.opening, node.closing, node.children, node.end = raw, "", [], node.start
-            self._add_verbatim(node, node.spaces[0])
-
-    def _add_verbatim(self, node: Node, spaced: bool) -> None:
-        node.spaces = (spaced, False)
-        self._last, self._spaced = node, False
-
-
-def _build_text(events: Sequence[_Event]) -> _Text | None:
-    """The text of a run in which every tag has its partner, or None if it is blank."""
-    builder = _TextBuilder()
-    for number in range(len(events)):
-        builder.add(number, events)
-    text = "".join(builder.words)
-    builder.root.end = len(text)
-    if not text.strip():
-        return None
-    before, after = (event.text if event.kind == "text" else "" for event in (events[0], events[-1]))
-    return _Text(text.rstrip(" "), builder.root, _outer_space(before)[0], _outer_space(after)[1])
-
-
-def _outer_space(text: str) -> tuple[str, str]:
-    """The white space at both ends."""
-    spaces = " \t\r\n\f"
-    return text[: len(text) - len(text.lstrip(spaces))], text[len(text.rstrip(spaces)) :]

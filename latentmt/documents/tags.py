@@ -122,7 +122,10 @@ def _place_children(parent: Node, words: _Words) -> None:
     """Assign words to the children of an element: disjoint spans within its own, or gaps between words."""
     taken: list[tuple[int, int]] = []
     for node in parent.children:
-        node.first, node.last = _best_span(words.shares(node.start, node.end), _Free(parent, taken))
+        if node.closing and (node.start, node.end) == (parent.start, parent.end):  # around all of the source's words
+            node.first, node.last = parent.first, parent.last
+        else:
+            node.first, node.last = _best_span(words.shares(node.start, node.end), _Free(parent, taken))
         if node.first < node.last:
             insort(taken, (node.first, node.last))
     free = _Free(parent, taken)

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from latentmt.errors import UserError
@@ -156,6 +157,7 @@ class Admission:
             raise RefusedError(413, f"{characters:,} characters: this server allows {self.limits.max_characters:,}")
 
 
+@lru_cache(maxsize=1024)
 def client_at(address: str) -> str:
     """The client at an address. Networks of 64 bits are given to one client, so IPv6 addresses in one count as one."""
     try:

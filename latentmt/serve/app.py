@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 import latentmt
 from latentmt.errors import UserError
 from latentmt.serve.admission import RefusedError, client_at
-from latentmt.serve.bodies import body_parser, openapi_body
+from latentmt.serve.bodies import R, openapi_body, parse_body
 from latentmt.serve.gateway import Gateway
 from latentmt.serve.middleware import Middleware, error_response
 from latentmt.serve.origins import Origins
@@ -83,46 +83,45 @@ def make_app(gateway: Gateway, origins: Origins, verbose: bool = False) -> FastA
 
 
 def _add_translation(app: FastAPI, gateway: Gateway) -> None:
-    async def check_room(http: Request) -> None:
+    timeout = gateway.admission.limits.timeout
+
+    async def read(http: Request, schema: type[R]) -> R:
+        """The body, if there is room for a request. Dependencies of FastAPI would take as long as all the rest."""
         if not gateway.admission.requires_key:  # else who it is stands in the body
             gateway.broker.check_room(client_at(_address(http)))
-
-    queued = [Depends(check_room)]  # before the body is read
-    timeout = gateway.admission.limits.timeout
+        return await parse_body(http, schema)
 
     @app.post(
         "/translate",
         response_model=TranslateResponse,
-        dependencies=queued,
         openapi_extra=openapi_body(TranslateRequest),
         responses=_ERRORS,
     )
-    async def translate(
-        http: Request, request: Annotated[TranslateRequest, Depends(body_parser(TranslateRequest))]
-    ) -> Response:
+    async def translate(http: Request) -> Response:
         """Translate a text, or several."""
+        request = await read(http, TranslateRequest)
         return await _while_connected(http, gateway.translate(request, _address(http)), timeout)
 
     @app.post(
         "/trace",
         response_model=TraceResponse,
-        dependencies=queued,
         openapi_extra=openapi_body(TraceRequest),
         responses=_ERRORS,
     )
-    async def trace(http: Request, request: Annotated[TraceRequest, Depends(body_parser(TraceRequest))]) -> Response:
+    async def trace(http: Request) -> Response:
         """Translate a text, and return every step of its refinement."""
+        request = await read(http, TraceRequest)
         return await _while_connected(http, gateway.trace(request, _address(http)), timeout)
 
     @app.post(
         "/detect",
         response_model=list[DetectedLanguage],
-        dependencies=queued,
         openapi_extra=openapi_body(DetectRequest),
         responses=_ERRORS,
     )
-    async def detect(http: Request, request: Annotated[DetectRequest, Depends(body_parser(DetectRequest))]) -> Response:
+    async def detect(http: Request) -> Response:
         """Detect the language of a text. The likeliest comes first."""
+        request = await read(http, DetectRequest)
         return await _while_connected(http, gateway.detect(request, _address(http)), timeout)
 
     @app.get("/languages")
@@ -171,11 +170,14 @@ async def _while_connected(http: Request, work: Coroutine[Any, Any, bytes], time
     """The result of some work, as JSON. If the client disconnects, or it takes too long, the work is cancelled."""
     working = asyncio.ensure_future(work)
     disconnected = asyncio.ensure_future(_disconnected(http))
+    disconnected.add_done_callback(lambda _: working.cancel())
     try:
-        await asyncio.wait({working, disconnected}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return Response(working.result(), media_type="application/json")
-        raise ClientDisconnect if disconnected.done() else TimeoutError
+        async with asyncio.timeout(timeout):
+            return Response(await working, media_type="application/json")
+    except asyncio.CancelledError:
+        if disconnected.done() and not disconnected.cancelled():
+            raise ClientDisconnect from None
+        raise
     finally:
         disconnected.cancel()
         working.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request
@@ -16,21 +15,17 @@ R = TypeVar("R", bound=BaseRequest)
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
-def body_parser(schema: type[R]) -> Callable[[Request], Awaitable[R]]:
-    """A dependency that parses a request's body, JSON or a form, with this schema."""
-
-    async def parse(request: Request) -> R:
-        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        try:
-            if content_type in FORMS:
-                return schema.model_validate(await _form(request))
-            if content_type == "application/json" or content_type.endswith("+json"):
-                return schema.model_validate_json(await request.body())
-        except ValidationError as error:
-            raise HTTPException(400, _describe(error)) from None
-        raise HTTPException(400, f"expected a body in application/json or {FORMS[0]}")
-
-    return parse
+async def parse_body(request: Request, schema: type[R]) -> R:
+    """The body of a request, JSON or a form, as this schema has it."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if content_type in FORMS:
+            return schema.model_validate(await _form(request))
+        if content_type == "application/json" or content_type.endswith("+json"):
+            return schema.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise HTTPException(400, _describe(error)) from None
+    raise HTTPException(400, f"expected a body in application/json or {FORMS[0]}")
 
 
 async def _form(request: Request) -> dict[str, Any]:

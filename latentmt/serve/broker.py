@@ -16,7 +16,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from latentmt.options import DecodingOptions
@@ -29,7 +29,7 @@ from latentmt.serve.process import Channel, start_process
 from latentmt.serve.worker import SLICE_SECONDS
 
 WINDOW = 0.003
-"""Seconds a free worker waits for more requests if some are waiting already."""
+"""Seconds a free worker waits for more requests if some are waiting already, where it translates them together."""
 MAX_PAUSED = 8
 """Batches paused in a worker. With so many, only short requests are started there."""
 GRACE_SECONDS, GRACE_FACTOR = 10.0, 5.0
@@ -198,7 +198,8 @@ class Broker:
             case "done" if batch:
                 self._account(batch, what.header["seconds"])
                 self._finish(load, batch)
-                if len(self._queue) and self._queue.seconds < self._batch_seconds:
+                costs = self.pool.facts.costs
+                if costs.batch_tokens > 1 and 0 < self._queue.seconds < costs.batch_seconds:
                     self._wait_for_more()
                 else:
                     self._dispatch()
@@ -288,7 +289,7 @@ class Broker:
         self._metrics.waiting.set(len(self._queue))
         self._metrics.batch.observe(len(jobs))
         body = json.dumps([{"number": job.number, "kind": job.kind, "fields": job.fields} for job in jobs])
-        worker.channel.send(message("run", body.encode(), batch=batch.number, options=asdict(jobs[0].options)))
+        worker.channel.send(message("run", body.encode(), batch=batch.number, options=vars(jobs[0].options)))
         self._began(self._loads[worker], batch)
 
     def _began(self, load: _Load, batch: Batch) -> None:

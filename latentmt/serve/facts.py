@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 from latentmt.errors import UserError
@@ -56,9 +57,14 @@ class ModelFacts:
         """As JSON."""
         return asdict(self)
 
+    @cached_property
+    def _default(self) -> DecodingOptions:
+        """Valid options; checking them takes longer than the rest of a request's options."""
+        return self.abilities.options({})
+
     def options(self, given: Mapping[str, Any], limits: Limits, alternatives: int = 0) -> DecodingOptions:
         """The options that a request means. More than the server allows is an error."""
-        options = self.abilities.options(given)
+        options = self.abilities.options(given) if given else self._default
         for name, count, limit in (
             ("steps", options.steps, limits.max_steps),
             ("candidates (lengths × samples)", options.candidates, limits.max_candidates),
@@ -89,7 +95,7 @@ class ModelFacts:
 
     def response(self, limits: Limits, keys: bool) -> ModelResponse:
         """The response to /model."""
-        options = self.abilities.options({})
+        options = self._default
         return ModelResponse(
             source=self.pair[0],
             target=self.pair[1],

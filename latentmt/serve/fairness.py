@@ -57,13 +57,10 @@ class _Client:
     used: float
     """Seconds of work, on a scale on which all clients begin where the others are."""
     waiting: list[Waiting] = field(default_factory=list)
+    seconds: float = 0.0
+    """Of waiting requests."""
     started: int = 0
     """Batches that are running or paused."""
-
-    @property
-    def seconds(self) -> float:
-        """Of waiting requests."""
-        return sum((request.seconds for request in self.waiting), 0.0)
 
     @property
     def idle(self) -> bool:
@@ -78,17 +75,15 @@ class FairQueue(Generic[T]):
         self._clients: dict[str, _Client] = {}
         self._level = 0.0
         """What the client that was served last had used: where others begin."""
+        self._waiting = 0
+        self.seconds = 0.0
+        """Of all requests that wait."""
 
     def __len__(self) -> int:
-        return sum(len(client.waiting) for client in self._clients.values())
+        return self._waiting
 
     def __iter__(self) -> Iterator[T]:
         return (request for client in self._clients.values() for request in client.waiting)  # type: ignore[misc]
-
-    @property
-    def seconds(self) -> float:
-        """Of all requests that wait."""
-        return sum((client.seconds for client in self._clients.values()), 0.0)
 
     def has_room(self, client: str, seconds: float = 0.0) -> bool:
         """Whether a request would be accepted."""
@@ -101,23 +96,23 @@ class FairQueue(Generic[T]):
             greediest = self._greediest(request.client, request.seconds)
             if greediest is None:
                 for other in refused:  # nothing is gained by refusing them
-                    self._client(other.client).waiting.append(other)
+                    self._push(other)
                 client = self._clients.get(request.client)
                 raise QueueFullError((client.seconds if client else self.seconds) * max(1, len(self._active)))
             last = max(greediest.waiting, key=lambda waiting: waiting.rank)
-            greediest.waiting.remove(last)
+            self._pop(last)
             refused.append(last)  # type: ignore[arg-type]
-        self._client(request.client).waiting.append(request)
+        self._push(request)
         return refused
 
     def remove(self, request: T) -> None:
         """Take a request out of the queue."""
-        self._clients[request.client].waiting.remove(request)
+        self._pop(request)
         self._forget()
 
     def requeue(self, request: T) -> None:
         """Queue a request again that was accepted before, whether there is room or not."""
-        self._client(request.client).waiting.append(request)
+        self._push(request)
 
     def priority(self, clients: Iterable[str]) -> float:
         """What the client that has used least of these has used. Who has used less comes first."""
@@ -144,7 +139,7 @@ class FairQueue(Generic[T]):
                     room -= other.seconds
         self._level = max(self._level, self._client(first.client).used)
         for request in batch:
-            self._clients[request.client].waiting.remove(request)
+            self._pop(request)
         return batch
 
     def start(self, clients: Iterable[str]) -> None:
@@ -161,6 +156,20 @@ class FairQueue(Generic[T]):
     def charge(self, client: str, seconds: float) -> None:
         """Count what a client has used."""
         self._client(client).used += seconds
+
+    def _push(self, request: Waiting) -> None:
+        client = self._client(request.client)
+        client.waiting.append(request)
+        client.seconds += request.seconds
+        self.seconds += request.seconds
+        self._waiting += 1
+
+    def _pop(self, request: Waiting) -> None:
+        client = self._clients[request.client]
+        client.waiting.remove(request)
+        self._waiting -= 1
+        client.seconds = client.seconds - request.seconds if client.waiting else 0.0  # sums of floats drift
+        self.seconds = self.seconds - request.seconds if self._waiting else 0.0
 
     @property
     def _active(self) -> list[_Client]:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 ANY = "*"
 _LOCAL = "localhost"
+_LONGEST_ADDRESS = 64
+"""Characters, with a zone. What is longer is not kept in a cache."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ def _name(host: str) -> str:
 
 
 def _is_address(name: str) -> bool:
+    return len(name) <= _LONGEST_ADDRESS and _parses_as_address(name)
+
+
+@lru_cache(maxsize=1024)
+def _parses_as_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:

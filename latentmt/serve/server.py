@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import uvicorn
+import uvloop
 
 from latentmt.display import info
 from latentmt.errors import UserError
@@ -81,7 +82,7 @@ def serve(config: ServerConfig) -> None:
         if not config.verbose:
             for name in ("uvicorn.error", "asyncio"):
                 logging.getLogger(name).addFilter(redact)
-        asyncio.run(_run(config, listening))
+        uvloop.run(_run(config, listening))
 
 
 def _broker(config: ServerConfig, admission: Admission, metrics: Metrics) -> Broker:
@@ -185,7 +186,7 @@ def _exit_after(seconds: float) -> None:
 def _uvicorn_config(config: ServerConfig, gateway: Gateway, connections: Connections) -> uvicorn.Config:
     origins = Origins.of(config.host, config.allowed_hosts, config.cors)
     return uvicorn.Config(
-        connections.wrap(make_app(gateway, origins, config.verbose)),
+        make_app(gateway, origins, config.verbose),
         http=connections.protocol,  # type: ignore[arg-type] # a callable that makes one
         ws="none",
         log_level="info" if config.verbose else "error",

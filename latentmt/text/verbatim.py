@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from latentmt.data.spans import find_spans, is_emoji
@@ -116,22 +116,27 @@ class Verbatim:
 
     def mask_numbers(self, sentence: Sentence) -> Sentence:
         """The sentence with placeholders for its numbers too, as far as there are unused ones."""
-        core, replacements = sentence.masked.original, list(sentence.masked.replacements)
-        numbers = [
-            number
-            for number in find_numbers(core)
-            if not any(number.start < old.end and old.start < number.end for old in replacements)
-        ]
-        unused = [placeholder for placeholder in self._unused(core, ()) if placeholder not in sentence.placeholders]
-        strings = list(dict.fromkeys(number.text for number in numbers))
-        assigned = dict(zip(strings, unused, strict=False))
-        replacements += [
-            Replacement(*number.span, _spaced(core, number.span, assigned[number.text]))
-            for number in numbers
-            if number.text in assigned
-        ]
         languages = sentence.languages or ("", "")
-        added = {placeholder: format_number(string, languages) for string, placeholder in assigned.items()}
+        numbers = find_numbers(sentence.masked.original)
+        return self.mask(sentence, {number.span: format_number(number.text, languages) for number in numbers})
+
+    def mask(self, sentence: Sentence, spans: Mapping[_Span, str]) -> Sentence:
+        """The sentence with placeholders for these spans too, as far as there are unused ones.
+
+        Spans are given with what the translation writes. Those that overlap with masked ones are left as they are.
+        """
+        core, replacements = sentence.masked.original, list(sentence.masked.replacements)
+        free = {
+            span: text
+            for span, text in spans.items()
+            if not any(span[0] < old.end and old.start < span[1] for old in replacements)
+        }
+        unused = [placeholder for placeholder in self._unused(core, ()) if placeholder not in sentence.placeholders]
+        assigned = dict(zip(dict.fromkeys(free.values()), unused, strict=False))
+        replacements += [
+            Replacement(*span, _spaced(core, span, assigned[text])) for span, text in free.items() if text in assigned
+        ]
+        added = {placeholder: text for text, placeholder in assigned.items()}
         return replace(
             sentence, masked=Rewritten(core, sorted(replacements)), placeholders=sentence.placeholders | added
         )

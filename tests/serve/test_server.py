@@ -212,6 +212,31 @@ def test_slow_heads_bodies_and_readers_time_out(model: Path) -> None:
         assert post(server.address, q=TEXT).status_code == 200
 
 
+def test_pipelined_requests_are_answered_in_order_before_garbage_is_refused(running: Running) -> None:
+    body = json.dumps({"q": TEXT}).encode()
+    head = (
+        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
+    with connected(running) as connection:
+        connection.sendall((head % len(body) + body) * 40 + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n\0\0")
+        received = receive(connection)
+    bodies = [json.loads(part.splitlines()[-1]) for part in received.split(b"HTTP/1.1 ")[1:]]
+    assert len(bodies) == 42
+    assert all("translatedText" in one for one in bodies[:40])
+    assert bodies[40:] == [{"status": "ok"}, {"error": "this is no HTTP request"}]
+
+
+def test_a_head_without_end_is_refused(running: Running) -> None:
+    for endless in (
+        b"GET /" + b"a" * 70_000,
+        b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000,
+        b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 12_000,
+    ):
+        with connected(running) as connection:
+            connection.sendall(endless)
+            assert receive(connection).startswith(b"HTTP/1.1 400")
+
+
 def test_connections_beyond_the_maximum_are_closed(model: Path) -> None:
     with started(model, 60, files=160) as server:  # no timeout
         with ExitStack() as opened:

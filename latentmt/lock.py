@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from latentmt.display import info
@@ -56,7 +57,7 @@ def lock(folder: Path) -> Iterator[None]:
             deliver()
             yield
         finally:
-            close_and_remove(path, descriptor)
+            close_and_remove(path, partial(os.close, descriptor))
     finally:
         deliver()
 

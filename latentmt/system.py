@@ -1,15 +1,19 @@
-"""What operating systems do differently: locks, processes, limits. Nothing else asks on which one it runs.
+"""What operating systems do differently: locks, processes, signals, limits. Other files call this one.
 
-Linux and macOS have POSIX. Windows has other calls for some of it, and for the rest nothing is needed there.
+Linux and macOS have POSIX. Windows has other calls for some of it, and for the rest nothing is needed there. Signs of
+hardware, which not every system has (`/proc/cpuinfo`, `/dev/nvidiactl`), are looked for where they are needed.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 try:
     import fcntl
@@ -26,6 +30,8 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 """Opening a symbolic link fails. Windows cannot tell in the same call."""
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 """Opening a pipe does not wait for another process."""
+_IN_USE = (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK)
+"""What systems say of a file that is locked. POSIX allows each of them, and Windows says the first."""
 _LOCKED_BYTE = 1 << 30
 """Windows locks bytes, which nobody can read then: one far behind the content."""
 
@@ -34,19 +40,25 @@ def try_lock(descriptor: int) -> bool:
     """Lock a file until the process ends or closes it. False if another process has; an error if it has no locks."""
     try:
         if WINDOWS:
+            here = os.lseek(descriptor, 0, os.SEEK_CUR)
             os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+            try:
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+            finally:
+                os.lseek(descriptor, here, os.SEEK_SET)
         else:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
+    except OSError as error:
+        if error.errno not in _IN_USE:
+            raise
         return False
     return True
 
 
-def close_and_remove(path: Path, descriptor: int) -> None:
+def close_and_remove(path: Path, close: Callable[[], None]) -> None:
     """Remove a file that we hold a lock of, so that nobody's new file is removed."""
     if WINDOWS:
-        os.close(descriptor)  # an open file cannot be removed there, by others neither
+        close()  # an open file cannot be removed there, by others neither
     try:
         path.unlink()
     except FileNotFoundError:
@@ -56,7 +68,7 @@ def close_and_remove(path: Path, descriptor: int) -> None:
             raise  # there it is another process's by now
     finally:
         if not WINDOWS:
-            os.close(descriptor)
+            close()
 
 
 def hold_signals(numbers: Sequence[int]) -> Callable[[], None]:
@@ -101,10 +113,9 @@ def _is_alive_on_windows(pid: int) -> bool:
 
 def sync(path: Path) -> None:
     """Sync a file's content, or a folder's entries, to disk. Windows has no way to sync a folder, and journals it."""
-    is_folder = path.is_dir()
-    if is_folder and WINDOWS:
+    if WINDOWS and path.is_dir():
         return
-    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
+    descriptor = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)  # Windows syncs only what may be written
     try:
         os.fsync(descriptor)
     finally:
@@ -119,3 +130,33 @@ def max_open_files() -> int | None:
         return None
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if files == resource.RLIM_INFINITY else files
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ignore_signals(names: Sequence[str]) -> None:
+    """Ignore those of the signals that the system has."""
+    for name in names:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
+def end_with_parent() -> None:
+    """End if the parent is killed, even while something hangs that cannot be interrupted. Only Linux can."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in the fastest event loop there is. uvloop is not for Windows."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 import uvicorn
-import uvloop
 
 from latentmt.display import info
 from latentmt.errors import UserError
@@ -31,7 +30,7 @@ from latentmt.serve.metrics import Metrics
 from latentmt.serve.origins import Origins
 from latentmt.serve.pool import PoolConfig, WorkerError
 from latentmt.serve.signals import STOPPING, on_signal
-from latentmt.system import WINDOWS, max_open_files
+from latentmt.system import WINDOWS, cores, max_open_files, run_loop
 
 _BACKLOG = 2048
 """Connections that may wait to be accepted."""
@@ -82,7 +81,7 @@ def serve(config: ServerConfig) -> None:
         if not config.verbose:
             for name in ("uvicorn.error", "asyncio"):
                 logging.getLogger(name).addFilter(redact)
-        uvloop.run(_run(config, listening))
+        run_loop(_run(config, listening))
 
 
 def _broker(config: ServerConfig, admission: Admission, metrics: Metrics) -> Broker:
@@ -92,7 +91,7 @@ def _broker(config: ServerConfig, admission: Admission, metrics: Metrics) -> Bro
         engine=config.engine,
         workers=config.workers,
         threads=config.threads or 1,
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=cores(),
         limits=config.limits,
         verbose=config.verbose,
     )

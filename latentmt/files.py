@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from latentmt.errors import UserError
+from latentmt.system import BINARY, NO_LINK, NO_WAIT, is_alive, sync
 
 _HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.(?P<kind>writing|old)")
@@ -32,7 +33,9 @@ TEXT_LIMIT = 1 << 20
 def open_plain(path: Path) -> BufferedReader:
     """Open a file of an artefact. A link is not followed, and a pipe or a device is not waited for."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not NO_LINK and path.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        descriptor = os.open(path, os.O_RDONLY | NO_LINK | NO_WAIT | BINARY)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UserError(f"{path}: a symbolic link, not a file") from None
@@ -92,17 +95,6 @@ def remove_stale(folder: Path) -> None:
             remove(path)
 
 
-def is_alive(pid: int) -> bool:
-    """Whether this machine has a process of that number."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # another user's
-        return True
-    return True
-
-
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The objects of a log, one in a line. A line that a killed process or a bad disk has damaged is left out."""
     entries = []
@@ -110,15 +102,6 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         with contextlib.suppress(ValueError, RecursionError):
             entries.append(json.loads(line))
     return [entry for entry in entries if isinstance(entry, dict)]
-
-
-def sync(path: Path) -> None:
-    """Sync a file's content, or a folder's entries, to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def make_folder(path: Path) -> Path:

@@ -1,15 +1,13 @@
 """One owner of a work folder: a lock file that says who holds it.
 
-The file is locked by the kernel (`flock`), which lets go when the process ends, however it ends. Its content is for
+The file is locked by the kernel, which lets go when the process ends, however it ends. Its content is for
 people, and for other machines: not every shared file system passes locks on, so a file that another machine left is not
 taken over. This file does not know what a work folder holds.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import json
 import os
 import shlex
@@ -20,11 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from latentmt.display import info
 from latentmt.errors import UserError
-from latentmt.files import is_alive, make_folder
+from latentmt.files import make_folder
+from latentmt.system import BINARY, NO_LINK, close_and_remove, hold_signals, is_alive, try_lock
 
 LOCK = "latentmt.lock"
 _LONGEST = 4096
@@ -50,24 +50,22 @@ class Owner:
 def lock(folder: Path) -> Iterator[None]:
     """Own a folder. If another process does, the error says which."""
     path = make_folder(folder) / LOCK
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # a stop in between would leave the file behind
+    deliver = hold_signals(_STOPPING)  # a stop in between would leave the file behind
     try:
         descriptor = _acquire(path)
         try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            deliver()
             yield
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()  # before the kernel's lock is released, so that nobody's new file is removed
-            os.close(descriptor)
+            close_and_remove(path, partial(os.close, descriptor))
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        deliver()
 
 
 def _acquire(path: Path) -> int:
     """The descriptor of the lock file, locked and with our name in it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | BINARY, 0o644)
         try:
             locked = _locked(descriptor)
             owner = _read(descriptor)
@@ -86,9 +84,7 @@ def _acquire(path: Path) -> int:
 
 def _locked(descriptor: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(descriptor)
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
             raise
@@ -117,7 +113,7 @@ def _check_gone(path: Path, owner: Owner | None) -> None:
 
 def _has_locks(path: Path) -> bool:
     """Whether the file system has locks: a second descriptor does not get the one that we hold."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDWR | BINARY)
     try:
         return not _locked(descriptor)
     finally:
@@ -127,7 +123,8 @@ def _has_locks(path: Path) -> bool:
 def _read(descriptor: int) -> Owner | None:
     """The owner that is named in the file; None if it is empty or not readable."""
     try:
-        values = json.loads(os.pread(descriptor, _LONGEST, 0))
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        values = json.loads(os.read(descriptor, _LONGEST))
         return Owner(int(values["pid"]), str(values["host"]), str(values["started"]), str(values["command"]))
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
@@ -138,5 +135,6 @@ def _write(descriptor: int) -> None:
     command = shlex.join(["latentmt", *sys.argv[1:]])[:500]
     owner = Owner(os.getpid(), socket.gethostname(), started, command)
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, (json.dumps(asdict(owner)) + "\n").encode(), 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, (json.dumps(asdict(owner)) + "\n").encode())
     os.fsync(descriptor)

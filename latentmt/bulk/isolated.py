@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from types import TracebackType
@@ -101,10 +101,22 @@ class _Process:
 
     def _line(self, process: subprocess.Popen[bytes], seconds: float) -> bytes:
         assert process.stdout is not None
-        if not select.select([process.stdout], [], [], seconds)[0]:
+        slow = threading.Event()
+
+        def kill() -> None:
+            slow.set()
+            process.kill()
+
+        timer = threading.Timer(seconds, kill)  # not select, which Windows has for sockets only
+        timer.start()
+        try:
+            line = process.stdout.readline()
+        finally:
+            timer.cancel()
+        if slow.is_set():
             self._end()
             raise _Ended(SLOW)
-        return process.stdout.readline()
+        return line
 
     def _end(self) -> None:
         if self._process:

@@ -136,7 +136,9 @@ def _is_folder(model: str | None) -> bool:
 
 def _settings(config: BulkConfig, to: OutputFormat, model: Path, fingerprints: dict[str, str]) -> dict[str, Any]:
     """What decides the bytes of the output."""
-    defaults = next((path.read_text() for name in OPTIONS_FILES if (path := model / name).exists()), None)
+    defaults = next(
+        (path.read_text(encoding="utf-8") for name in OPTIONS_FILES if (path := model / name).exists()), None
+    )
     return {
         "latentmt": latentmt.__version__,
         "model": fingerprints,

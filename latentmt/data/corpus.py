@@ -37,7 +37,8 @@ from latentmt.data.text import Pair, all_text, decode_lines
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.display import info
 from latentmt.errors import UserError
-from latentmt.files import make_folder, read_plain, remove_files, sync, write_atomically
+from latentmt.files import make_folder, read_plain, remove_files, write_atomically
+from latentmt.system import sync
 from latentmt.verified import FileFacts, VerifiedFiles
 
 FORMAT = 1

@@ -6,7 +6,6 @@ feed and is JSON; whatever follows the last complete line is cut off. The kernel
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from array import array
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from latentmt.errors import UserError
+from latentmt.system import BINARY, NO_LINK, close_and_remove, try_lock
 
 FORMAT = 1
 """Raised whenever a journal written before could be misread, or the same job would write other bytes."""
@@ -27,8 +27,7 @@ class Journal:
         """Open or begin a journal. `replace`: another job's is begun anew instead of refused."""
         self.path = path
         header = _header(job)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.fdopen(os.open(path, flags, 0o644), "r+b")
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | BINARY, 0o644), "r+b")
         try:
             self._lock()
             self._ends = array("q", [len(header)])
@@ -77,7 +76,7 @@ class Journal:
 
     def remove(self) -> None:
         """The job is done: remove the file."""
-        self.path.unlink(missing_ok=True)
+        close_and_remove(self.path, self._file.close)
 
     def _write(self, line: bytes) -> None:
         try:
@@ -89,11 +88,11 @@ class Journal:
 
     def _lock(self) -> None:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{self.path}: another process works on this") from None
+            locked = try_lock(self._file.fileno())
         except OSError:
             return  # a file system without locks
+        if not locked:
+            raise UserError(f"{self.path}: another process works on this")
 
     def _read_entries(self) -> None:
         for line in self._file:

@@ -9,17 +9,15 @@ import asyncio
 import logging
 import os
 import re
-import resource
-import signal
 import socket
 import threading
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import uvicorn
-import uvloop
 
 from latentmt.display import info
 from latentmt.errors import UserError
@@ -31,6 +29,8 @@ from latentmt.serve.gateway import Gateway
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.origins import Origins
 from latentmt.serve.pool import PoolConfig, WorkerError
+from latentmt.serve.signals import STOPPING, on_signal
+from latentmt.system import WINDOWS, cores, max_open_files, run_loop
 
 _BACKLOG = 2048
 """Connections that may wait to be accepted."""
@@ -81,7 +81,7 @@ def serve(config: ServerConfig) -> None:
         if not config.verbose:
             for name in ("uvicorn.error", "asyncio"):
                 logging.getLogger(name).addFilter(redact)
-        uvloop.run(_run(config, listening))
+        run_loop(_run(config, listening))
 
 
 def _broker(config: ServerConfig, admission: Admission, metrics: Metrics) -> Broker:
@@ -91,7 +91,7 @@ def _broker(config: ServerConfig, admission: Admission, metrics: Metrics) -> Bro
         engine=config.engine,
         workers=config.workers,
         threads=config.threads or 1,
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=cores(),
         limits=config.limits,
         verbose=config.verbose,
     )
@@ -130,10 +130,10 @@ async def _run(config: ServerConfig, listening: socket.socket) -> None:
 
 async def _unless(stopped: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
     """Wait until the workers are started. False if a signal came first."""
-    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(starting)
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the model is being loaded
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    task = asyncio.ensure_future(starting)
+    on_signal("SIGHUP", lambda: None)  # the model is being loaded
+    for name in STOPPING:
+        on_signal(name, stopped.set)
     waiting = asyncio.ensure_future(stopped.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -150,23 +150,22 @@ async def _unless(stopped: asyncio.Event, starting: Coroutine[Any, Any, None]) -
 
 
 def _handle_signals(config: ServerConfig, stopped: asyncio.Event, server: uvicorn.Server, broker: Broker) -> None:
-    loop = asyncio.get_running_loop()
     reloads: set[asyncio.Task[None]] = set()
 
-    def stop(number: int) -> None:
+    def stop(name: str) -> None:
         if not stopped.is_set():
             stopped.set()
             _exit_after(config.limits.timeout + _SHUTDOWN_MARGIN + _EXIT_MARGIN)
-        elif number == signal.SIGINT:  # Ctrl-C again
+        elif name == "SIGINT":  # Ctrl-C again
             server.force_exit = True
 
     def reload() -> None:
         reloads.add(task := asyncio.ensure_future(_reload(broker)))
         task.add_done_callback(reloads.discard)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    for name in STOPPING:
+        on_signal(name, partial(stop, name))
+    on_signal("SIGHUP", reload)
 
 
 async def _reload(broker: Broker) -> None:
@@ -201,10 +200,8 @@ def _uvicorn_config(config: ServerConfig, gateway: Gateway, connections: Connect
 
 def _max_connections() -> int:
     """As many as there are file descriptors for."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return _MAX_CONNECTIONS
-    return max(1, min(_MAX_CONNECTIONS, files - _RESERVED_FILES))
+    files = max_open_files()
+    return _MAX_CONNECTIONS if files is None else max(1, min(_MAX_CONNECTIONS, files - _RESERVED_FILES))
 
 
 def redact(record: logging.LogRecord) -> bool:
@@ -222,7 +219,8 @@ def _listen(host: str, port: int) -> socket.socket:
     # The protocol is named: without it asyncio does not see that it is TCP, and leaves Nagle's algorithm on.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if not WINDOWS:  # where it would let two servers listen at one port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(_BACKLOG)  # clients may wait while the model is loaded
     except OSError as error:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -34,6 +33,7 @@ from latentmt.serve.facts import ModelFacts
 from latentmt.serve.languages import detect
 from latentmt.serve.messages import Message, MessageError, message, read
 from latentmt.serve.service import REQUESTS, Plan, Service
+from latentmt.system import end_with_parent, ignore_signals
 from latentmt.translator import Translator
 
 SLICE_SECONDS = 0.02
@@ -225,9 +225,8 @@ def run(source: BinaryIO, output: BinaryIO, load: Callable[..., Translator] = Tr
 
 def main() -> None:
     """A worker as a process of its own."""
-    for number in (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
-        signal.signal(number, signal.SIG_IGN)  # these are for the broker, which ends us when it is done
-    _end_with_parent()
+    ignore_signals(("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"))  # for the broker, which ends us when it is done
+    end_with_parent()
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not disturb the messages
     try:
@@ -235,14 +234,6 @@ def main() -> None:
     except Exception as error:  # a stack trace may quote texts
         print(f"error: {type(error).__name__} in a worker", file=sys.stderr)
     os._exit(0)  # whatever still runs
-
-
-def _end_with_parent() -> None:
-    """End if the broker is killed, even while something hangs that cannot be interrupted."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 if __name__ == "__main__":

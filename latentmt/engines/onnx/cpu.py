@@ -1,8 +1,7 @@
-"""What this machine's processor can do: its cores, and its instructions for products of 8-bit integers."""
+"""What this machine's processor can do: its instructions for products of 8-bit integers."""
 
 from __future__ import annotations
 
-import os
 import platform
 from functools import cache
 from pathlib import Path
@@ -10,11 +9,6 @@ from pathlib import Path
 _X86 = ("x86_64", "amd64", "i386", "i686")
 _WIDE_SUMS = ("avx512_vnni", "avx_vnni", "avx_vnni_int8")
 """Instructions that sum products of 8-bit integers in 32 bits."""
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
@@ -26,7 +20,8 @@ def saturates() -> bool:
     if platform.machine().lower() not in _X86:
         return False
     try:
-        flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags"))
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        flags = next(line for line in lines if line.startswith("flags"))
     except (OSError, StopIteration):
         return True
     return not any(flag in flags.split() for flag in _WIDE_SUMS)

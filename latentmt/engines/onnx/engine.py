@@ -20,7 +20,6 @@ from latentmt.engines.backend import CheckCancelled, never_cancelled
 from latentmt.engines.load import GRAPHS_FILE
 from latentmt.engines.onnx.annotate import annotate
 from latentmt.engines.onnx.beam import beam_search
-from latentmt.engines.onnx.cpu import cores
 from latentmt.engines.onnx.graphs import Graphs
 from latentmt.engines.onnx.latent import OnnxLatent
 from latentmt.engines.onnx.postprocess import Postprocessor
@@ -32,6 +31,7 @@ from latentmt.engines.onnx.trace import field_around, trace_sentence
 from latentmt.errors import UserError
 from latentmt.options import HINTS, RERANKS, BeamConfig, DecodingOptions
 from latentmt.results import Annotation, Candidate, Candidates, SentenceTrace
+from latentmt.system import cores
 
 MAX_SIZE = 4096
 """The largest width, and the most layers or heads, of a network."""

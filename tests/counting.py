@@ -20,7 +20,14 @@ from typing import Any
 
 import jaxtyping
 
-MODULES = ("latentmt.text.", "latentmt.data.normalise", "latentmt.data.spans", "latentmt.serve.", "latentmt.translator")
+MODULES = (
+    "latentmt.documents.",
+    "latentmt.text.",
+    "latentmt.data.normalise",
+    "latentmt.data.spans",
+    "latentmt.serve.",
+    "latentmt.translator",
+)
 """Where lines and regular expressions are counted."""
 
 Continuation = Callable[[int], bool]

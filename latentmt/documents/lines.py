@@ -17,7 +17,7 @@ class Word(NamedTuple):
     raw: str
     length: int
 
-    def __add__(self, other: object) -> Word:  # type: ignore[override]
+    def __add__(self, other: object) -> Word:
         assert isinstance(other, Word)
         return Word(self.raw + other.raw, self.length + other.length)
 

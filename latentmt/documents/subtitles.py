@@ -165,7 +165,7 @@ class _Cue:
             last = max(self.raw.rfind("<", near, tail), self.raw.rfind("{", near, tail))
             if self.raw[tail - 1] in " \t":
                 tail -= 1
-            elif last >= 0 and _OUTER.fullmatch(self.raw, last, tail):
+            elif last >= 0 and _OUTER.fullmatch(self.raw[last:tail]):
                 tail = last
             else:
                 break

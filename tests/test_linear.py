@@ -12,6 +12,8 @@ from uppercase import UppercaseEngine
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
 from latentmt.documents.markup import Document
+from latentmt.documents.subtitles import read_srt
+from latentmt.results import Translation
 from latentmt.translator import Translator
 
 MOST = 2.3
@@ -47,6 +49,15 @@ PAGES = {
     "formatting": "<p><b><i>x",
     "end tags": "</b></p>x",
 }
+CUES = {
+    "cues": "1\n00:00:01,000 --> 00:00:02,000\nein Haus\n\n",
+    "speakers": "- ja\n",
+    "lines": "ein\n",
+    "tags at the end": "x<b>",
+    "tags": "<i>ja</i> ",
+    "positions": "{\\an8}",
+    "brackets": "<",
+}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +88,16 @@ def test_pages_are_translated_in_linear_time(translator: Translator, kind: str) 
         document.render(translator.translations(document.texts, alignment=True))
 
     assert growth(translate, PAGES[kind]) <= MOST
+
+
+@pytest.mark.parametrize("kind", CUES)
+def test_subtitles_are_read_and_written_in_linear_time(kind: str) -> None:
+    def read_and_write(cues: str) -> None:
+        document = read_srt(("" if kind == "cues" else "1\n00:00:01,000 --> 00:00:02,000\n").encode() + cues.encode())
+        document.render([Translation(text.upper()) for text in document.texts])
+
+    single, double = (CUES[kind] * (size // len(CUES[kind])) for size in (SIZE, 2 * SIZE))
+    assert operations(lambda: read_and_write(double)) <= MOST * operations(lambda: read_and_write(single))
 
 
 def test_quadratic_work_is_noticed() -> None:

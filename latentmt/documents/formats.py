@@ -43,6 +43,8 @@ FORMATS = {
     ".odt": Format("OpenDocument text", "opendocument", "read_text_document", _OPEN + "text"),
     ".ods": Format("OpenDocument spreadsheet", "opendocument", "read_spreadsheet", _OPEN + "spreadsheet"),
     ".odp": Format("OpenDocument presentation", "opendocument", "read_presentation", _OPEN + "presentation"),
+    ".srt": Format("SubRip subtitles", "subtitles", "read_srt", "application/x-subrip"),
+    ".vtt": Format("WebVTT subtitles", "subtitles", "read_vtt", "text/vtt"),
     ".epub": Format("EPUB", "epub", "read_epub", "application/epub+zip"),
 }
 """By suffix. Another format is a module with a reader, and an entry here."""

@@ -10,7 +10,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -180,19 +180,16 @@ def test_alignments_come_back_from_the_journal_as_they_were(
         translate_file(other, source, Outputs(tmp_path / "out.txt"))
 
 
-def _killed_until_done(arguments: Sequence[object], chance: random.Random, longest: float, kills: int) -> int:
-    """Run a command, killed at random moments that many times, and then to its end. How many kills hit it."""
-    hits = 0
-    for _ in range(kills):
-        process = subprocess.Popen(command(*arguments), stderr=subprocess.DEVNULL)
-        try:
-            process.wait(chance.uniform(0.2, longest))
-            break
-        except subprocess.TimeoutExpired:
+def _killed(arguments: Sequence[object], moment: Callable[[], bool]) -> bool:
+    """Run a command and kill it at a moment. Whether the kill came before its end."""
+    process = subprocess.Popen(command(*arguments), stderr=subprocess.DEVNULL)
+    while process.poll() is None:
+        if moment():
             process.kill()
             process.wait()
-            hits += 1
-    return hits
+            return True
+        time.sleep(0.002)
+    return False
 
 
 def _kills(model: Path, tmp_path: Path, rounds: int, kills: int, lines: int) -> None:
@@ -203,14 +200,17 @@ def _kills(model: Path, tmp_path: Path, rounds: int, kills: int, lines: int) -> 
     began = time.monotonic()
     assert run(source, "-o", tmp_path / "undisturbed", "--model", model).returncode == 0
     longest, wanted = time.monotonic() - began, tree(tmp_path / "undisturbed")
-    before, chance, hits = tree(source), random.Random(rounds), 0
+    before, chance = tree(source), random.Random(rounds)
     for number in range(rounds):
-        arguments = (source, "-o", tmp_path / f"out{number}", "--model", model)
-        hits += _killed_until_done(arguments, chance, longest, kills)
+        out = tmp_path / f"out{number}"
+        arguments = (source, "-o", out, "--model", model)
+        assert _killed(arguments, lambda out=out: any(out.rglob(".*.latentmt-partial")))  # as the first text comes
+        for _ in range(kills - 1):
+            end = time.monotonic() + chance.uniform(0.2, longest)
+            _killed(arguments, lambda end=end: time.monotonic() > end)
         last = run(*arguments)
         assert last.returncode == 0 or "not empty" in last.stderr, last.stderr  # it had ended before a kill
-        assert tree(tmp_path / f"out{number}") == wanted
-    assert hits
+        assert tree(out) == wanted
     assert tree(source) == before
 
 

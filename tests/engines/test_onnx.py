@@ -277,7 +277,7 @@ def test_seven_bits_are_enough_for_sums_of_16_bits(
 def test_the_processor_is_asked_for_its_instructions(
     monkeypatch: pytest.MonkeyPatch, machine: str, flags: str | None, expected: bool
 ) -> None:
-    def read_text(_: Path) -> str:
+    def read_text(_: Path, encoding: str) -> str:
         if flags is None:
             raise FileNotFoundError
         return f"processor\t: 0\nflags\t\t: {flags}\n"

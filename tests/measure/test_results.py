@@ -77,5 +77,5 @@ def test_every_measuring_command_takes_a_json_file() -> None:
         name: option for name, command in commands.items() for option in command.params if "--json" in option.opts
     }
     files = {name for name, option in options.items() if not option.is_flag}
-    assert files == {"evaluate", "bench", "health", "samples", "report"}  # what measures
+    assert files == {"evaluate", "bench", "health", "samples", "report", "document"}  # what measures, and documents
     assert options.keys() - files == {"translate", "trace"}  # where it is what a line of output looks like

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from latentmt.data.tokenizer import BLANK, EOS, PAD
 from latentmt.data.tokens import Layout, Tokens, changes
 from latentmt.models.outputs import MIN_LENGTH, Output, OutputConfig
-from latentmt.nn.attention import EncoderOutput, Memory, candidates, projection, segment_lengths, segment_sizes
+from latentmt.nn.attention import EncoderOutput, Memory, PackedLinear, candidates, segment_lengths, segment_sizes
 from latentmt.nn.lattice import Lattice
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import StackSize, project_kv
@@ -37,7 +37,7 @@ class CTCOutput(Output):
         self.upsampling, self.size = config.upsampling, posterior
         self.positions = Positions(posterior.width)
         self.target_norm = nn.LayerNorm(posterior.width)
-        self.target_keys_values = projection(posterior.width, posterior.width, blocks=2 * posterior.layers)
+        self.target_keys_values = PackedLinear(posterior.width, posterior.width, blocks=2 * posterior.layers)
 
     def predict_lengths(self, source: EncoderOutput, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r count"]:
         """The number that is trained, then one more, one less, two more, and so on."""

@@ -141,14 +141,16 @@ def seen_bias(seen: Bool[Tensor, "r k s"], dtype: torch.dtype) -> Float[Tensor, 
     return (~seen)[:, None].to(dtype) * FORBIDDEN
 
 
-def projection(inputs: int, outputs: int, *, blocks: int = 1, gain: float = 1.0) -> nn.Linear:
+class PackedLinear(nn.Linear):
     """A linear layer with `blocks` outputs of size `outputs`, each initialised as a layer of its own."""
-    layer = nn.Linear(inputs, blocks * outputs)
-    with torch.no_grad():
-        for block in layer.weight.chunk(blocks):
-            nn.init.xavier_uniform_(block, gain)
-        layer.bias.zero_()
-    return layer
+
+    def __init__(self, inputs: int, outputs: int, *, blocks: int = 1, gain: float = 1.0) -> None:
+        super().__init__(inputs, blocks * outputs)
+        self.blocks = blocks
+        with torch.no_grad():
+            for block in self.weight.chunk(blocks):
+                nn.init.xavier_uniform_(block, gain)
+            self.bias.zero_()
 
 
 def split_heads(packed: Float[Tensor, "r t _"], blocks: int, heads: int) -> Float[Tensor, "{blocks} r {heads} t e"]:
@@ -163,8 +165,8 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, gain: float = 1.0) -> None:
         super().__init__()
         self.heads = heads
-        self.query_key_value = projection(width, width, blocks=3)
-        self.out = projection(width, width, gain=gain)
+        self.query_key_value = PackedLinear(width, width, blocks=3)
+        self.out = PackedLinear(width, width, gain=gain)
 
     def forward(
         self, x: Float[Tensor, "r t d"], bias: Float[Tensor, "#r 1 t t"], norm: nn.LayerNorm, dropout: nn.Dropout
@@ -197,8 +199,8 @@ class CrossAttention(nn.Module):
     def __init__(self, width: int, heads: int, gain: float = 1.0) -> None:
         super().__init__()
         self.heads = heads
-        self.query = projection(width, width)
-        self.out = projection(width, width, gain=gain)
+        self.query = PackedLinear(width, width)
+        self.out = PackedLinear(width, width, gain=gain)
 
     def forward(
         self,

@@ -20,12 +20,12 @@ from latentmt.nn.attention import (
     CrossAttention,
     EncoderOutput,
     Memory,
+    PackedLinear,
     SelfAttention,
     attention_bias,
     attention_kernels,
     candidates,
     compute_dtype,
-    projection,
     seen_bias,
     split_heads,
 )
@@ -66,9 +66,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, size: StackSize, gain: float) -> None:
         super().__init__()
-        self.inner = projection(size.width, size.filter)
+        self.inner = PackedLinear(size.width, size.filter)
         self.dropout = nn.Dropout(size.dropout)
-        self.out = projection(size.filter, size.width, gain=gain)
+        self.out = PackedLinear(size.filter, size.width, gain=gain)
 
     def forward(self, x: Float[Tensor, "r t d"], norm: nn.LayerNorm, dropout: nn.Dropout) -> Float[Tensor, "r t d"]:
         """x + feed_forward(norm(x))."""
@@ -190,7 +190,7 @@ class DecoderStack(nn.Module):
         self.input_skip = input_skip
         self.layers = nn.ModuleList(DecoderLayer(size) for _ in range(size.layers))
         self.norm = nn.LayerNorm(size.width)
-        self.source_keys_values = projection(source_width or size.width, size.width, blocks=2 * size.layers)
+        self.source_keys_values = PackedLinear(source_width or size.width, size.width, blocks=2 * size.layers)
 
     def project_kv(self, source: EncoderOutput) -> Memory:
         """Keys and values of the source for all layers, in one matrix product."""

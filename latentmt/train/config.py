@@ -6,13 +6,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from latentmt.config import Section, original_names, to_dict
+from latentmt.config import Section, added, original_names, to_dict
 from latentmt.train.schedule import Schedule
 
+Optimizer = Literal["adam", "muon"]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -39,6 +40,8 @@ class TrainConfig(Section):
     """The peak learning rate."""
     warmup: Annotated[int, Field(ge=1)] = 4000
     """Steps of linear warm-up."""
+    optimizer: Annotated[Optimizer, added("adam")] = "adam"
+    """Adam for all weights, or Muon for the matrices of the layers (`train/muon.py`) and Adam for the others."""
     schedule: Schedule = "inverse_sqrt"
     """How the learning rate decays after warm-up: `inverse_sqrt`, or `linear` or `cosine` to zero at the last step."""
     adam_betas: tuple[Share, Share] = (0.9, 0.98)

@@ -94,6 +94,7 @@ class Trainer:
         self.train_step = TrainStep(
             task,
             ranks,
+            optimizer=config.optimizer,
             betas=config.adam_betas,
             epsilon=config.adam_epsilon,
             max_grad_norm=config.max_grad_norm,

@@ -21,6 +21,8 @@ from torch.nn.utils import get_total_norm
 from latentmt.data.tokens import Pairs
 from latentmt.nn.cuda_graph import CapturedGraph, capture
 from latentmt.task import Cost, CostFunction, Task
+from latentmt.train.config import Optimizer
+from latentmt.train.muon import Muon
 from latentmt.train.ranks import Ranks
 
 Mode = Literal["eager", "graph", "compiled"]
@@ -35,6 +37,7 @@ class TrainStep:
         task: Task,
         ranks: Ranks,
         *,
+        optimizer: Optimizer = "adam",
         betas: tuple[float, float],
         epsilon: float,
         max_grad_norm: float,
@@ -52,10 +55,14 @@ class TrainStep:
         self.ema = [parameter.detach().clone() for parameter in self.parameters]
         controls = ("learning_rate", "ema_decay", *controls)
         self.controls = {name: torch.zeros((), device=ranks.device) for name in controls}
+        dtype = torch.bfloat16 if self._bf16 else torch.float32
+        self._muon = Muon(network, dtype) if optimizer == "muon" else None
+        momenta = self._muon.momenta if self._muon else {}
+        others = [parameter for parameter in self.parameters if parameter not in momenta]
         self._adam = torch.optim.Adam(
-            self.parameters, self.controls["learning_rate"], betas, epsilon, fused=True, capturable=on_gpu
+            others, self.controls["learning_rate"], betas, epsilon, fused=True, capturable=on_gpu
         )
-        for parameter in self.parameters:  # created now, so that a checkpoint can be loaded into them
+        for parameter in others:  # created now, so that a checkpoint can be loaded into them
             self._adam.state[parameter] = {
                 "step": torch.zeros((), device=ranks.device),
                 "exp_avg": torch.zeros_like(parameter),
@@ -120,10 +127,13 @@ class TrainStep:
         self._adam.grad_scale = tokens * scale  # type: ignore[attr-defined]
         self._adam.found_inf = not_finite  # type: ignore[attr-defined]
         self._adam.step()
+        if self._muon:
+            self._muon.step(self.controls["learning_rate"], tokens * scale, not_finite)
         change = list(torch._foreach_sub([parameter.detach() for parameter in self.parameters], self.ema))
         torch._foreach_mul_(change, 1.0 - self.controls["ema_decay"])
         torch._foreach_add_(self.ema, change)
-        self._adam.zero_grad()
+        for parameter in self.parameters:
+            parameter.grad = None
         self._add_sums({"skipped": not_finite, "norm": norm, "steps": torch.ones_like(norm)})
 
     def _add_sums(self, sums: Mapping[str, Tensor]) -> None:
@@ -158,9 +168,16 @@ class TrainStep:
         for name, parameter, ema in zip(self.names, self.parameters, self.ema, strict=True):
             tensors[f"weight.{name}"] = parameter.data
             tensors[f"average.{name}"] = ema
-            for key, value in self._adam.state[parameter].items():
+            for key, value in self._state(parameter).items():
                 tensors[f"{key}.{name}"] = value
         return tensors
+
+    def _state(self, parameter: Tensor) -> Mapping[str, Tensor]:
+        """What the optimizer remembers of a parameter."""
+        if self._muon and parameter in self._muon.momenta:
+            return {"momentum": self._muon.momenta[parameter]}
+        state: Mapping[str, Tensor] = self._adam.state[parameter]
+        return state
 
     def snapshot(self) -> Callable[[], None]:
         """Copy all state. The function returned restores it and clears the sums."""

@@ -6,10 +6,10 @@ from torch import nn
 
 from latentmt.nn.attention import (
     FORBIDDEN,
+    PackedLinear,
     SelfAttention,
     attention_bias,
     membership,
-    projection,
     seen_bias,
     segment_lengths,
     segment_sizes,
@@ -70,5 +70,5 @@ def test_counting_by_segment() -> None:
 
 def test_packed_projections_are_initialised_as_separate_layers() -> None:
     torch.manual_seed(0)
-    alone, packed = projection(64, 64).weight.std(), projection(64, 64, blocks=6).weight.std()
+    alone, packed = PackedLinear(64, 64).weight.std(), PackedLinear(64, 64, blocks=6).weight.std()
     torch.testing.assert_close(packed, alone, rtol=0.05, atol=0)

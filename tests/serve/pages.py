@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -38,6 +39,21 @@ def translate(page: Browser, content: str) -> str:
     write(page, content)
     page.wait(f"document.getElementById('text').value === {content!r} && {FRESH} && {TRANSLATION} !== ''")
     return str(page.run(TRANSLATION))
+
+
+def answer(**responses: object) -> str:
+    """A script that answers paths in the server's place; `sent` has the bodies of the requests."""
+    return f"""
+    (() => {{
+      const responses = {json.dumps(responses)}, trusted = window.fetch;
+      window.sent = [];
+      window.fetch = (path, options) => {{
+        if (options?.body) sent.push([path, JSON.parse(options.body)]);
+        if (!(path in responses)) return trusted(path, options);
+        return Promise.resolve(new Response(JSON.stringify(responses[path])));
+      }};
+    }})()
+    """
 
 
 def slide(page: Browser, steps: int) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import httpx
 from browser import Browser
-from pages import FRESH, OTHER, ROWS, TEXT, TRACED, TRANSLATION, id_, picture, refine, text, translate, write
+from pages import FRESH, OTHER, ROWS, TEXT, TRACED, TRANSLATION, answer, id_, picture, refine, text, translate, write
 from process import Running, Start
 
 from latentmt.translator import Translator
@@ -16,21 +15,6 @@ WORDS = "document.querySelectorAll('#translation .word')"
 CHOICES = "document.querySelectorAll('#choices button')"
 OPEN = "document.querySelector('#choices:popover-open') !== null"
 LINKED = "[...document.querySelectorAll('.sentence.linked')].map((one) => one.textContent)"
-
-
-def answer(**responses: object) -> str:
-    """A script that answers paths in the server's place; `sent` has the bodies of the requests."""
-    return f"""
-    (() => {{
-      const responses = {json.dumps(responses)}, trusted = window.fetch;
-      window.sent = [];
-      window.fetch = (path, options) => {{
-        if (options?.body) sent.push([path, JSON.parse(options.body)]);
-        if (!(path in responses)) return trusted(path, options);
-        return Promise.resolve(new Response(JSON.stringify(responses[path])));
-      }};
-    }})()
-    """
 
 
 def answers(server: Running, content: str) -> list[str]:

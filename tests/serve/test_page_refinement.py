@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from browser import Browser
-from pages import FRESH, OTHER, ROWS, TEXT, TRACED, TRANSLATION, id_, picture, refine, slide, text, translate, write
+from pages import (
+    FRESH,
+    OTHER,
+    ROWS,
+    TEXT,
+    TRACED,
+    TRANSLATION,
+    answer,
+    id_,
+    picture,
+    refine,
+    slide,
+    text,
+    translate,
+    write,
+)
 
 from latentmt.options import OptionArguments
 from latentmt.translator import Translator
@@ -44,9 +59,12 @@ def test_it_is_computed_only_while_it_is_open(page: Browser) -> None:
 
 
 def test_it_shows_how_the_translation_was_made_and_other_options(page: Browser, translator: Translator) -> None:
+    page.run(answer())
     translation = translate(page, TEXT)
     refine(page)
     assert shown(page) == rows(translator)
+    asked = page.run("sent.find(([path]) => path === 'trace')[1]")
+    assert asked == {"q": TEXT, "source": "de", "target": "en", "api_key": ""}  # the default options
     assert page.run(f"{id_('reset')}.hidden") is True
     assert page.run("document.querySelectorAll('#rows .token.changed').length") > 0
     slide(page, 5)
@@ -129,5 +147,7 @@ def test_only_a_refused_trace_is_requested_again(page: Browser) -> None:
     write(page, "Satz" * 400)
     page.wait(f"{text('refinement-status')}.includes('Trying again')")
     assert page.run("document.querySelector('#trace[aria-busy=false]') !== null")  # it is not busy while it waits
+    assert page.run(f"{id_('cut')}.hidden") is True
     page.wait(f"{FRESH} && {TRACED} && {text('refinement-status')} === ''")
+    assert page.run(f"{id_('cut')}.hidden") is False
     assert page.run("sent.slice(0, 3)") == [["translate", 1600], ["trace", 1200], ["trace", 1200]]

@@ -92,7 +92,7 @@ function upload(file, { source, target }) {
     request.onerror = () => reject(new RequestError("The server cannot be reached.", 0));
     request.onload = ({ target: { status, response } }) => {
       if (status === 200) resolve(response);
-      else reject(new RequestError(response?.error ?? "", status));
+      else reject(new RequestError(response?.error ?? "The server cannot be reached.", status));
     };
     request.open("POST", "translate_file");
     request.send(form);

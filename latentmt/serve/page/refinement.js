@@ -1,6 +1,6 @@
 // How the translation was refined: every step of its sentences, with options of its own. Nothing is computed while closed.
 
-import { $, button, element, milliseconds, per } from "./dom.js";
+import { $, button, count, element, milliseconds, per } from "./dom.js";
 import { draw } from "./plot.js";
 import { RequestError, cancel, clearError, send, showError } from "./requests.js";
 
@@ -26,7 +26,7 @@ export function traceRefinement(text, pair) {
   subject = { text, pair };
   $("refinement").hidden = false;
   outdateRefinement();
-  if ($("refinement").open) trace();
+  traceIfOpen();
 }
 
 /** The text has changed: what is shown is no longer how its translation was refined. */
@@ -44,6 +44,10 @@ export function hideRefinement() {
   $("refinement").hidden = true;
 }
 
+function traceIfOpen() {
+  if (subject && $("refinement").open) trace();
+}
+
 async function trace() {
   clearError($("refinement-status"));
   $("trace").classList.add("old");
@@ -55,8 +59,9 @@ async function trace() {
     const space = text.lastIndexOf(" ", MAX_TRACED);
     const shown = text.length > MAX_TRACED ? text.slice(0, space > 0 ? space : MAX_TRACED) : text;
     traced = (await send("trace", "trace", { q: shown, ...pair, ...decodingOptions() })).sentences;
+    $("cut").hidden = shown === text;
   } catch (error) {
-    showError(error, $("refinement-status"), () => subject && $("refinement").open && trace());
+    showError(error, $("refinement-status"), traceIfOpen);
     if (error.name !== "AbortError") $("trace").setAttribute("aria-busy", false);
     return;
   }
@@ -86,6 +91,7 @@ function startControls(about) {
     $("refinement-status").textContent = "This model writes word after word. There is nothing to refine.";
     return;
   }
+  $("cut").textContent = `Only the beginning of the text is shown, ${count(MAX_TRACED)} characters at most.`;
   $("steps").max = Math.min(8, model.steps);
   $("methods").replaceChildren(...methods.map((method) => {
     const label = element("label", "", method === "prior" ? "none" : method);
@@ -131,7 +137,7 @@ document.querySelector(".controls").addEventListener("input", () => {
   showControls();
   clearTimeout(changing);
   $("trace").classList.add("old");
-  changing = setTimeout(() => subject && trace(), 60);
+  changing = setTimeout(traceIfOpen, 60);
 });
 $("reset").addEventListener("click", () => {
   resetControls();
@@ -140,7 +146,7 @@ $("reset").addEventListener("click", () => {
 });
 $("refinement").addEventListener("toggle", () => {
   if (!$("refinement").open) cancel("trace");
-  else if (subject && !isShown) trace();
+  else if (!isShown) traceIfOpen();
 });
 
 // The trace.

@@ -31,6 +31,11 @@ def test_typing_translates_as_the_api_does_by_default(page: Browser, running: Ru
     content = f"  {TEXT} 😀 {OTHER}\n\n𝔘nd {TEXT}\n"
     assert translate(page, content) == translator.translate(content)
     assert page.run("document.querySelector('#mirror').textContent") == f"{content}\u200b"
+    response = httpx.post(f"{running.address}/translate", json={"q": content, "alignment": True}).json()
+    for place, whole, side in (("mirror", content, "source"), ("translation", response["translatedText"], "target")):
+        sentences = page.run(f"[...document.querySelectorAll('#{place} .sentence')].map((one) => one.textContent)")
+        assert sentences == [whole[slice(*pair[side])] for pair in response["sentences"]]
+        assert len(sentences) > 1
     assert not any(request.endswith("/trace") for request in page.requests)
     picture(page, "light")
 
@@ -103,9 +108,6 @@ def test_a_word_has_other_translations_to_choose_from(page: Browser, running: Ru
     expected = {" ".join(one.split()) for one in answers(running, TEXT)} - {" ".join(mine.split())}
     assert set(offered) == expected
     assert len(offered) == len(expected) > 0
-    word = mine.split()[0]
-    changes = [offer.split()[0] != word for offer in offered]
-    assert changes[0] is True or not any(changes)  # those with another first word come first
     picture(page, "choices")
     page.click(f"{CHOICES}[0]")
     page.wait(f"!({OPEN})")
@@ -122,6 +124,30 @@ def test_a_word_has_other_translations_to_choose_from(page: Browser, running: Ru
     page.wait(f"!({OPEN})")
     page.click(id_("clear"))
     assert translate(page, f"{TEXT} {OTHER}") == before
+
+
+def test_what_changes_the_word_comes_first(page: Browser) -> None:
+    others = ["A large house is there.", "The little house is there.", "The house was there."]
+    response = {"translatedText": "The small house is there.", "alternatives": others}
+    spans = [{"source": [0, len(TEXT)], "target": [0, 25]}]
+    page.run(answer(translate={**response, "sentences": spans}))
+    translate(page, TEXT)
+    page.click(f"{WORDS}[3]")
+    page.wait(f"{CHOICES}.length === 3")
+    assert page.run(f"[...{CHOICES}].map((one) => one.textContent)") == [others[2], *others[:2]]
+    assert page.run(
+        "document.querySelector('#choices h3').previousSibling === document.querySelector('#choices button')"
+    )
+    marked = page.run(
+        f"[...{CHOICES}].map((one) => [...one.querySelectorAll('b')].map((part) => part.textContent).join())"
+    )
+    assert marked == ["was", "A,large", "little"]
+    assert page.run(text("choices-status")) == ""
+    page.press("Escape")
+    page.click(f"{WORDS}[4]")
+    page.wait(f"{text('choices-status')} === 'No other word was found for “there”.'")
+    sent = page.run("sent.map(([, body]) => body).filter((body) => body.alternatives)")
+    assert [body["q"] for body in sent] == [TEXT] * 2
 
 
 def test_words_are_chosen_with_the_keyboard(page: Browser) -> None:
@@ -265,9 +291,19 @@ def test_limits_are_visible_and_a_text_over_them_is_kept(browser: Browser, start
         assert browser.run(f"{id_('text')}.value") == over
         assert browser.run(f"{id_('text')}.getAttribute('aria-invalid')") == "true"
         picture(browser, "limit")
+        browser.run("new Promise((done) => setTimeout(done, 500))")
         translate(browser, over[:-1])
         assert browser.run("sent.map(([, body]) => body.q)") == [over[:-1]]
         assert browser.run(f"{text('hint')} + {text('status')}") == ""
+
+
+def test_what_is_below_a_long_text_stays_in_sight(page: Browser) -> None:
+    page.window(360, 700)
+    translate(page, f"{TEXT}\n" * 60)
+    page.run("scrollTo(0, 400)")
+    bottom, height = page.run("[document.getElementById('clear').getBoundingClientRect().bottom, innerHeight]")
+    assert page.run("document.getElementById('text').clientHeight") > height
+    assert 0 < bottom <= height
 
 
 def test_a_text_without_sentences_is_translated(page: Browser) -> None:

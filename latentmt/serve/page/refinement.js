@@ -54,7 +54,7 @@ async function trace() {
   $("trace").setAttribute("aria-busy", true);
   try {
     if (!model) startControls(await send("model", "model"));
-    if (!$("methods").childElementCount) return;
+    if (!subject || !$("methods").childElementCount) return;
     const { text, pair } = subject;
     const space = text.lastIndexOf(" ", MAX_TRACED);
     const shown = text.length > MAX_TRACED ? text.slice(0, space > 0 ? space : MAX_TRACED) : text;

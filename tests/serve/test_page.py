@@ -55,8 +55,10 @@ def test_what_is_old_is_dimmed_until_there_is_something_new(page: Browser) -> No
     for name in ("translation", "trace"):
         page.wait(f"getComputedStyle({id_(name)}).opacity < 0.6")
     assert page.run(TRANSLATION) == before
+    assert page.run(f"{id_('copy')}.disabled") is True
     page.run("window.fetch = trusted; 0")
     translate(page, f"{OTHER} ")
+    assert page.run(f"{id_('copy')}.disabled") is False
     page.wait(TRACED)
     for name in ("translation", "trace"):
         page.wait(f"getComputedStyle({id_(name)}).opacity === '1'")

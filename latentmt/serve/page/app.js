@@ -51,7 +51,7 @@ async function refresh() {
   translation.show(text, response);
   $("took").textContent = milliseconds(performance.now() - start);
   $("hint").textContent = response.warning ?? "";
-  $("copy").hidden = $("usage").hidden = false;
+  $("copy").hidden = $("copy").disabled = $("usage").hidden = false;
   speaking = setTimeout(speak, SPEAKING_DELAY);
   traceRefinement(text, pair);
 }
@@ -75,6 +75,7 @@ function outdate() {
   $("examples").hidden = text !== "" && !Object.values(EXAMPLES[pair.source] ?? {}).includes(text);
   showCount();
   translation.outdate(text);
+  $("copy").disabled = true;
   outdateRefinement();
   if (text.trim()) return;
   clearError($("status"));

@@ -12,7 +12,7 @@ from latentmt.options import Abilities, DecodingOptions, Rerank
 from latentmt.serve.admission import Limits
 from latentmt.serve.costs import Costs, costs_from
 from latentmt.serve.languages import language_name
-from latentmt.serve.schemas import Language, ModelResponse
+from latentmt.serve.schemas import Language, ModelResponse, decoding_options
 from latentmt.translator import Translator
 
 AUTO = "auto"
@@ -71,10 +71,14 @@ class ModelFacts:
         ):
             if count > limit:
                 raise UserError(f"{count} {name}: this server allows {limit}")
-        if not alternatives or options.method == "teacher" or options.candidates > 1:  # the teacher has only one
+        if not alternatives or options.method == "teacher":  # which has only one
             return options
-        reranker = next(name for name in self.abilities.rerankers if name != "none")
-        return replace(options, lengths=min(alternatives + 1, limits.max_candidates), rerank=cast(Rerank, reranker))
+        chosen = options.candidates > 1 and given.keys() & {"lengths", "samples"}
+        if chosen or options.candidates > alternatives:
+            return options
+        reranker = next(name for name in (options.rerank, *self.abilities.rerankers) if name != "none")
+        lengths = min(alternatives + 1, limits.max_candidates // options.samples)
+        return replace(options, lengths=max(lengths, options.lengths), rerank=cast(Rerank, reranker))
 
     def needs_translation(self, source: str, target: str) -> bool:
         """Whether a text must be translated. Refuses a pair of languages that the model does not have."""
@@ -103,6 +107,7 @@ class ModelFacts:
             hints=dict(self.hints),
             reranks=list(self.abilities.rerankers),
             default=str(options),
+            default_options=decoding_options(options),
             method=options.method,
             dimensions=self.latent_dim,
             characters=limits.max_characters,

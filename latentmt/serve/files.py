@@ -76,11 +76,12 @@ def add_files(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/frontend/settings", response_model=dict[str, Any])
     async def settings() -> dict[str, Any]:
-        """What LibreTranslate's page asks for."""
+        """What LibreTranslate's page asks for, and the bytes that a document may have."""
         source, target = gateway.facts.pair
         return {
             "apiKeys": gateway.admission.requires_key,
             "charLimit": gateway.admission.limits.max_characters,
+            "fileSizeLimit": gateway.admission.limits.max_file_bytes,
             "filesTranslation": True,
             "frontendTimeout": 500,
             "keyRequired": gateway.admission.requires_key,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from annotated_types import Ge
 from pydantic import BaseModel, Field, create_model, model_validator
 
-from latentmt.options import field_annotations
+from latentmt.options import DecodingOptions, field_annotations
 
 Text = Annotated[str, Field(examples=["Das ist ein Haus."])]
 ApiKey = Annotated[str, Field(description="If the server requires one.")]
@@ -48,9 +48,9 @@ def with_decoding_options(schema: type[R]) -> type[R]:
     return create_model(schema.__name__, __base__=schema, __doc__=schema.__doc__, **fields)
 
 
-def decoding_options(request: BaseRequest) -> dict[str, Any]:
-    """The decoding options that a request sets."""
-    return {name: value for name in _OPTIONS if (value := getattr(request, name)) is not None}
+def decoding_options(of: BaseRequest | DecodingOptions) -> dict[str, Any]:
+    """The decoding options that a request sets, or those of all options that a request may set."""
+    return {name: value for name in _OPTIONS if (value := getattr(of, name)) is not None}
 
 
 @with_decoding_options
@@ -211,6 +211,7 @@ class ModelResponse(BaseModel):
     hints: Annotated[dict[str, str], Field(description="What each method does, in a few words.")]
     reranks: list[str]
     default: Annotated[str, Field(description="The decoding options if a request sets none.")]
+    default_options: Annotated[dict[str, Any], Field(description="The same, as fields of a request.")]
     method: str
     dimensions: int | None
     characters: int

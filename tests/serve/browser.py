@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -118,8 +120,57 @@ class Browser:
         self.call("Input.insertText", text=text)
 
     def press(self, key: str) -> None:
-        for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=_CODES.get(key, 0))
+        text = _TEXTS.get(key)
+        self._key(key, "keyDown", {} if text is None else {"text": text})
+        self._key(key, "keyUp", {})
+
+    def _key(self, key: str, kind: str, more: dict[str, str]) -> None:
+        code = _CODES.get(key, 0)
+        self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more)
+
+    def place(self, element: str) -> tuple[float, float]:
+        """The middle of an element's first line, given as an expression. It is scrolled to."""
+        script = f"(() => {{ const one = {element}; one.scrollIntoView({{ block: 'center' }}); "
+        script += "const { x, y, width, height } = one.getClientRects()[0]; return [x + width / 2, y + height / 2] })()"
+        x, y = self.run(script)
+        return x, y
+
+    def hover(self, element: str) -> None:
+        """Move the mouse to an element, given as an expression."""
+        x, y = self.place(element)
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def click(self, element: str) -> None:
+        """Click on an element, given as an expression, as a person does."""
+        self.hover(element)
+        x, y = self.place(element)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def choose_file(self, element: str, *files: Path) -> None:
+        """Choose files for a field, given as an expression."""
+        found = self.call("Runtime.evaluate", expression=element)["result"]["objectId"]
+        self.call("DOM.setFileInputFiles", files=list(map(str, files)), objectId=found)
+
+    def drag(self, element: str, *files: Path, drop: bool = True) -> None:
+        """Drag files over an element, given as an expression, and drop them there."""
+        x, y = self.place(element)
+        data = {"items": [], "files": list(map(str, files)), "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop")[: 2 + drop]:
+            self.call("Input.dispatchDragEvent", type=kind, x=x, y=y, data=data)
+
+    @contextmanager
+    def prepared(self, script: str) -> Iterator[None]:
+        """Run a script in every page that is opened meanwhile, before its own."""
+        id_ = self.call("Page.addScriptToEvaluateOnNewDocument", source=script)["identifier"]
+        try:
+            yield
+        finally:
+            self.call("Page.removeScriptToEvaluateOnNewDocument", identifier=id_)
+
+    def save_to(self, folder: Path) -> None:
+        """Where downloads go, without a question."""
+        self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
     def window(self, width: int, height: int, dark: bool = False, calm: bool = False) -> None:
         """How large the window is, and what its owner prefers."""
@@ -143,4 +194,15 @@ class Browser:
         path.write_bytes(base64.b64decode(image["data"]))
 
 
-_CODES = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13}
+_CODES = {
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+    "Tab": 9,
+    "Enter": 13,
+    "Escape": 27,
+    " ": 32,
+}
+_TEXTS = {"Enter": "\r", " ": " "}
+"""What keys write, without which they press no button."""

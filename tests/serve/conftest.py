@@ -1,8 +1,9 @@
-"""A model that gives every sentence another text (`lively`), and servers of it."""
+"""A model that gives every sentence another text (`lively`), servers of it, and their page in a browser."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser import Browser, find_browser
 from faults import GRACE, environment
 from lively import save_lively_model
+from pages import REQUIRED
 from process import Running, Start
 
 from latentmt.translator import Translator
@@ -64,3 +67,28 @@ def running(start: Start, engine: str) -> Iterator[Running]:
     """A server that tests share."""
     with start("--engine", engine) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = find_browser()
+    if program is None and REQUIRED not in os.environ:
+        pytest.skip("no Chromium here (apt-get install chromium)")
+    assert program, f"{REQUIRED} is set, but there is no Chromium"
+    with Browser(program) as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(browser: Browser, running: Running) -> Iterator[Browser]:
+    """The page. It has to ask nobody but its server, and to have no errors."""
+    browser.window(1180, 900)
+    browser.errors.clear()
+    browser.requests.clear()
+    browser.open(running.address)
+    browser.wait("document.querySelectorAll('#examples button').length > 0")
+    yield browser
+    assert browser.errors == []
+    assert {request.split("/")[2] for request in browser.requests if not request.startswith("data:")} == {
+        running.address.removeprefix("http://")
+    }

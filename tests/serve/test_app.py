@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from serving import Client, serving
 
+from latentmt.options import DecodingOptions
 from latentmt.serve.admission import ApiKeys, Limits
+from latentmt.serve.costs import Costs
+from latentmt.serve.facts import ModelFacts
 from latentmt.serve.languages import detect
 from latentmt.serve.origins import Origins
 from latentmt.serve.schemas import DetectedLanguage
@@ -114,6 +118,18 @@ def test_alternatives_are_different_translations(client: Client, translator: Tra
     several = client.post("/translate", q=[TEXT, OTHER], alternatives=1, lengths=3, samples=2, rerank="decoder")
     assert [len(some) for some in several["alternatives"]] == [1, 1]
     assert client.post("/translate", q=TEXT, alternatives=2, method="teacher")["alternatives"] == []
+
+
+def test_alternatives_are_looked_for_beyond_the_default_candidates(translator: Translator) -> None:
+    facts = ModelFacts.of(translator, Costs())
+    default = DecodingOptions(method="score", lengths=2, rerank="decoder")
+    facts = replace(facts, abilities=replace(facts.abilities, default_options=default))
+    limits = Limits(max_candidates=6)
+    assert facts.options({}, limits, alternatives=1) == default
+    assert facts.options({}, limits, alternatives=4) == replace(default, lengths=5)
+    assert facts.options({}, limits, alternatives=8).lengths == 6
+    chosen = {"lengths": 3, "samples": 1, "rerank": "elbo"}
+    assert facts.options(chosen, limits, alternatives=8).lengths == 3
 
 
 def test_confidence_and_alignment_on_request(client: Client, translator: Translator) -> None:
@@ -271,6 +287,7 @@ def test_model_lists_methods_rerankers_and_defaults(client: Client) -> None:
     assert about["methods"] == ["prior", "delta", "score", "teacher"]
     assert about["reranks"] == ["none", "teacher", "decoder", "elbo", "marginal"]
     assert (about["default"], about["keys"]) == ("score-1", False)
+    assert client.post("/trace", q=TEXT, **about["default_options"])["options"] == about["default"]
 
 
 def test_trace_returns_every_step(client: Client, translator: Translator) -> None:

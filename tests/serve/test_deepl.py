@@ -88,6 +88,6 @@ def test_line_feeds_end_sentences_unless_told_otherwise(client: Client, translat
 
 def test_settings_of_the_page(client: Client) -> None:
     settings = client.get("/frontend/settings")
-    assert settings["charLimit"] == 10_000
+    assert (settings["charLimit"], settings["fileSizeLimit"]) == (10_000, 10_000_000)
     assert ".txt" in settings["supportedFilesFormat"]
     assert settings["language"]["source"] == {"code": "de", "name": "German"}

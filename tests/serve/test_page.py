@@ -1,170 +1,359 @@
-"""The page in a real browser: typing, steps, candidates, the keyboard, narrow and dark screens, and errors."""
+"""The page in a real browser: typing, sentences, other translations, copying, languages, limits, screens and errors."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
-from browser import Browser, find_browser
+from browser import Browser
+from pages import FRESH, OTHER, ROWS, TEXT, TRACED, TRANSLATION, answer, id_, picture, refine, text, translate, write
 from process import Running, Start
 
 from latentmt.translator import Translator
 
-PROGRAM = find_browser()
-REQUIRED = "LATENTMT_TEST_BROWSER"
-"""Set where a missing browser is a failure, as in CI; to a folder, if pictures are wanted."""
-TEXT = "Ein kleiner Satz steht hier."
-ROWS = "document.querySelectorAll('#rows li').length"
-TRANSLATION = "document.getElementById('translation').textContent"
-SHOWN = "document.querySelector('#refinement[aria-busy=false]') !== null"
-FRESH = "!document.getElementById('translation').classList.contains('old')"
-
-pytestmark = pytest.mark.skipif(
-    PROGRAM is None and REQUIRED not in os.environ, reason="no Chromium here (apt-get install chromium)"
-)
+WORDS = "document.querySelectorAll('#translation .word')"
+CHOICES = "document.querySelectorAll('#choices button')"
+OPEN = "document.querySelector('#choices:popover-open') !== null"
+LINKED = "[...document.querySelectorAll('.sentence.linked')].map((one) => one.textContent)"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    assert PROGRAM, f"{REQUIRED} is set, but there is no Chromium"
-    with Browser(PROGRAM) as browser:
-        yield browser
+def answers(server: Running, content: str) -> list[str]:
+    """A sentence's translation and its alternatives, as the page asks for them."""
+    response = httpx.post(f"{server.address}/translate", json={"q": content, "alternatives": 6}).json()
+    return [response["translatedText"], *response["alternatives"]]
 
 
-@pytest.fixture
-def page(browser: Browser, running: Running) -> Iterator[Browser]:
-    browser.window(1180, 900)
-    browser.errors.clear()
-    browser.requests.clear()
-    browser.open(running.address)
-    browser.wait(f"{SHOWN} && {ROWS} > 0")
-    yield browser
-    assert browser.errors == []
-    assert {request.split("/")[2] for request in browser.requests if not request.startswith("data:")} == {
-        running.address.removeprefix("http://")
+def test_typing_translates_as_the_api_does_by_default(page: Browser, running: Running, translator: Translator) -> None:
+    assert translate(page, TEXT) == translator.translate(TEXT)
+    assert httpx.post(f"{running.address}/translate", json={"q": TEXT}).json() == {
+        "translatedText": translator.translate(TEXT)
     }
-
-
-def write(page: Browser, text: str) -> None:
-    page.run("document.getElementById('text').focus(); document.getElementById('text').select()")
-    page.type(text)
-
-
-def slide(page: Browser, steps: int) -> None:
-    """Move the slider with the keyboard."""
-    page.run("document.getElementById('steps').focus()")
-    while (now := int(page.run("document.getElementById('steps').value"))) != steps:
-        page.press("ArrowRight" if now < steps else "ArrowLeft")
-
-
-def picture(page: Browser, name: str) -> None:
-    folder = Path(os.environ.get(REQUIRED) or "1")
-    if folder.is_dir():
-        page.picture(folder / f"{name}.png")
-
-
-def test_typing_translates_and_the_slider_shows_more_steps(page: Browser, translator: Translator) -> None:
-    write(page, TEXT)
-    expected = translator.translate(TEXT, steps=2)
-    page.wait(f"{FRESH} && {TRANSLATION} === {expected!r}")
-    page.wait(f"{SHOWN} && {ROWS} === 3")
-    rows = page.run("[...document.querySelectorAll('#rows .words')].map((row) => row.textContent)")
-    (trace,) = translator.trace(TEXT, steps=2)
-    assert [row.split() for row in rows] == [translator.texts([step.ids])[0].split() for step in trace.steps]
-    assert page.run("document.querySelectorAll('#rows .token.changed').length") > 0
-    slide(page, 5)
-    page.wait(f"{SHOWN} && {ROWS} === 6")
-    page.wait(f"{FRESH} && {TRANSLATION} === {translator.translate(TEXT, steps=5)!r}")
-    assert page.run("document.getElementById('steps-shown').textContent") == "5"
-    slide(page, 0)
-    page.wait(f"{SHOWN} && {ROWS} === 1")
+    content = f"  {TEXT} 😀 {OTHER}\n\n𝔘nd {TEXT}\n"
+    assert translate(page, content) == translator.translate(content)
+    assert page.run("document.querySelector('#mirror').textContent") == f"{content}\u200b"
+    response = httpx.post(f"{running.address}/translate", json={"q": content, "alignment": True}).json()
+    for place, whole, side in (("mirror", content, "source"), ("translation", response["translatedText"], "target")):
+        sentences = page.run(f"[...document.querySelectorAll('#{place} .sentence')].map((one) => one.textContent)")
+        assert sentences == [whole[slice(*pair[side])] for pair in response["sentences"]]
+        assert len(sentences) > 1
+    assert not any(request.endswith("/trace") for request in page.requests)
     picture(page, "light")
 
 
-def test_methods_and_candidates(page: Browser, translator: Translator) -> None:
-    assert (
-        page.run("[...document.querySelectorAll('#methods input')].map((input) => input.value)") == translator.methods
+def test_no_option_is_sent_with_a_text(page: Browser) -> None:
+    page.run(answer())
+    translate(page, TEXT)
+    (sent,) = page.run("sent.filter(([path]) => path === 'translate').map(([, body]) => body)")
+    assert sent == {"q": TEXT, "source": "de", "target": "en", "confidence": True, "alignment": True, "api_key": ""}
+
+
+def test_what_is_old_is_dimmed_until_there_is_something_new(page: Browser) -> None:
+    before = translate(page, TEXT)
+    refine(page)
+    page.run("window.trusted = window.fetch; window.fetch = () => new Promise(() => {}); 0")
+    write(page, OTHER)
+    for name in ("translation", "trace"):
+        page.wait(f"getComputedStyle({id_(name)}).opacity < 0.6")
+    assert page.run(TRANSLATION) == before
+    assert page.run(f"{id_('copy')}.disabled") is True
+    page.run("window.fetch = trusted; 0")
+    translate(page, f"{OTHER} ")
+    assert page.run(f"{id_('copy')}.disabled") is False
+    page.wait(TRACED)
+    for name in ("translation", "trace"):
+        page.wait(f"getComputedStyle({id_(name)}).opacity === '1'")
+
+
+def test_sentences_are_linked_by_mouse_and_keyboard(page: Browser) -> None:
+    content = f"{TEXT} {OTHER}"
+    translate(page, content)
+    first, second = page.run("[...document.querySelectorAll('#translation .sentence')].map((one) => one.textContent)")
+    page.hover("document.querySelectorAll('#translation .sentence')[1]")
+    assert page.run(LINKED) == [OTHER, second]
+    page.hover("document.querySelectorAll('#mirror .sentence')[0]")
+    assert page.run(LINKED) == [TEXT, first]
+    page.hover("document.querySelector('h1')")
+    page.run(f"{id_('text')}.focus(); {id_('text')}.setSelectionRange(2, 2)")
+    page.wait(f"{LINKED}[0] === {TEXT!r}")
+    page.run(f"{id_('text')}.setSelectionRange({len(content)}, {len(content)})")
+    page.wait(f"{LINKED}[0] === {OTHER!r}")
+    page.run(f"{WORDS}[0].focus()")
+    assert page.run(LINKED) == [TEXT, first]
+    page.press("ArrowDown")
+    assert page.run(LINKED) == [OTHER, second]
+    page.run("document.activeElement.blur()")
+    assert page.run(LINKED) == []
+    page.hover("document.querySelectorAll('#mirror .sentence')[1]")
+    picture(page, "linked")
+
+
+def test_the_text_lies_on_its_mirror(page: Browser) -> None:
+    """Otherwise another sentence than the one that is pointed at would be linked."""
+    translate(page, f"{TEXT} {OTHER} " * 12)
+    for width in (1180, 360):
+        page.window(width, 900)
+        for name in ("clientWidth", "scrollHeight"):
+            assert page.run(f"{id_('text')}.{name}") == page.run(f"{id_('mirror')}.{name}")
+        box = "(({ left, top, width }) => [left, top, width].join())"
+        assert page.run(f"{box}({id_('text')}.getBoundingClientRect())") == page.run(
+            f"{box}({id_('mirror')}.getBoundingClientRect())"
+        )
+        assert page.run(f"{id_('text')}.scrollHeight <= {id_('text')}.clientHeight + 1")
+
+
+def test_a_word_has_other_translations_to_choose_from(page: Browser, running: Running) -> None:
+    before = translate(page, f"{TEXT} {OTHER}")
+    mine, rest = page.run("[...document.querySelectorAll('#translation .sentence')].map((one) => one.textContent)")
+    page.click(f"{WORDS}[0]")
+    page.wait(f"{CHOICES}.length > 0")
+    offered = page.run(f"[...{CHOICES}].map((one) => one.textContent)")
+    expected = {" ".join(one.split()) for one in answers(running, TEXT)} - {" ".join(mine.split())}
+    assert set(offered) == expected
+    assert len(offered) == len(expected) > 0
+    picture(page, "choices")
+    page.click(f"{CHOICES}[0]")
+    page.wait(f"!({OPEN})")
+    after = page.run(TRANSLATION)
+    assert " ".join(after.split()) == f"{offered[0]} {' '.join(rest.split())}"
+    assert page.run("document.activeElement.className") == "word"
+    assert page.run(text("announced")) == page.run("document.querySelector('#translation .sentence').textContent")
+    translate(page, f"{TEXT} {OTHER} Ja.")  # what was chosen is kept while its sentence is
+    assert page.run(TRANSLATION).startswith(after)
+    page.click(f"{WORDS}[0]")
+    page.wait(f"{CHOICES}.length > 0")
+    assert page.run(f"[...{CHOICES}].map((one) => one.textContent).includes({' '.join(mine.split())!r})")  # and back
+    page.press("Escape")
+    page.wait(f"!({OPEN})")
+    page.click(id_("clear"))
+    assert translate(page, f"{TEXT} {OTHER}") == before
+
+
+def test_what_changes_the_word_comes_first(page: Browser) -> None:
+    others = ["A large house is there.", "The little house is there.", "The house was there."]
+    response = {"translatedText": "The small house is there.", "alternatives": others}
+    spans = [{"source": [0, len(TEXT)], "target": [0, 25]}]
+    page.run(answer(translate={**response, "sentences": spans}))
+    translate(page, TEXT)
+    page.click(f"{WORDS}[3]")
+    page.wait(f"{CHOICES}.length === 3")
+    assert page.run(f"[...{CHOICES}].map((one) => one.textContent)") == [others[2], *others[:2]]
+    assert page.run(
+        "document.querySelector('#choices h3').previousSibling === document.querySelector('#choices button')"
     )
-    write(page, TEXT)
-    page.wait(f"{FRESH} && {TRANSLATION} === {translator.translate(TEXT, steps=2)!r}")
-    page.run("document.querySelector('#methods input[value=delta]').click()")
-    page.wait(f"{FRESH} && {TRANSLATION} === {translator.translate(TEXT, method='delta', steps=2)!r}")
-    page.run("document.getElementById('search').click()")
-    choices = {"method": "delta", "steps": 2, "lengths": 5, "samples": 5, "rerank": "teacher"}
-    expected = translator.translate(TEXT, **choices)  # type: ignore[arg-type]
-    page.wait("document.querySelectorAll('#ranking li').length > 1")  # the text may be what delta alone has
-    page.wait(f"{FRESH} && {SHOWN} && {TRANSLATION} === {expected!r}")
-    kept = page.run("document.querySelector('#ranking .kept .words')?.firstChild.textContent")
-    assert kept == expected
-    page.run("document.querySelector('#methods input[value=teacher]').click()")
-    page.wait(f"{FRESH} && {TRANSLATION} === {translator.translate(TEXT, method='teacher')!r}")
-    page.wait("document.getElementById('refinement').hidden")
+    marked = page.run(
+        f"[...{CHOICES}].map((one) => [...one.querySelectorAll('b')].map((part) => part.textContent).join())"
+    )
+    assert marked == ["was", "A,large", "little"]
+    assert page.run(text("choices-status")) == ""
+    page.press("Escape")
+    page.click(f"{WORDS}[4]")
+    page.wait(f"{text('choices-status')} === 'No other word was found for “there”.'")
+    sent = page.run("sent.map(([, body]) => body).filter((body) => body.alternatives)")
+    assert [body["q"] for body in sent] == [TEXT] * 2
 
 
-def test_a_token_has_a_path_and_arrow_keys_select_its_neighbours(page: Browser) -> None:
-    page.wait("document.querySelectorAll('#drawing .flow').length > 20")
-    assert page.run("document.querySelectorAll('#drawing .stop').length") == 3
-    page.run("document.querySelector('#rows li:last-child .token').click()")
-    page.run("document.querySelector('#rows li:last-child .token').focus()")
-    before = page.run("document.getElementById('caption').textContent")
+def test_words_are_chosen_with_the_keyboard(page: Browser) -> None:
+    translate(page, f"{TEXT} {OTHER}")
+    page.run(f"{id_('text')}.focus()")
+    for _ in range(9):
+        page.press("Tab")
+        if page.run("document.activeElement.className") == "word":
+            break
+    assert page.run("document.querySelectorAll('#translation [role=button]').length") == 1
+    assert page.run(f"document.activeElement === {WORDS}[0]")
     page.press("ArrowRight")
-    assert page.run("document.activeElement.dataset.index") != "0"
-    assert page.run("document.activeElement.getAttribute('aria-pressed')") == "true"
-    page.press("ArrowUp")
-    assert page.run("document.activeElement.dataset.step") == "1"
-    page.wait(f"document.getElementById('caption').textContent !== {before!r}")
-    assert "3 dimensions; this plane holds" in page.run("document.getElementById('caption').textContent")
+    assert page.run(f"document.activeElement === {WORDS}[1]")
+    assert page.run("document.activeElement.getAttribute('role')") == "button"
+    page.press("End")
+    assert page.run(f"document.activeElement === [...{WORDS}].at(-1)")
+    page.press("Home")
+    for key in ("Enter", " "):
+        page.press(key)
+        page.wait(f"{CHOICES}.length > 0 && document.activeElement === {CHOICES}[0]")
+        page.press("ArrowDown")
+        assert page.run(f"document.activeElement === {CHOICES}[1 % {CHOICES}.length]")
+        page.press("Escape")
+        page.wait(f"!({OPEN})")
+        assert page.run(f"document.activeElement === {WORDS}[0]")
+    page.press("Enter")
+    page.wait(f"{CHOICES}.length > 0")
+    chosen = page.run(f"{CHOICES}[0].textContent")
+    page.press("Enter")
+    page.wait(f"{TRANSLATION}.startsWith({chosen.split()[0]!r})")
+    assert page.run("document.activeElement.className") == "word"
 
 
-def test_sentences_can_be_selected_and_an_empty_text_hides_them(page: Browser) -> None:
-    write(page, "Ein Satz. Noch einer! Und ein dritter?")
-    page.wait(f"{SHOWN} && document.querySelectorAll('#sentences button').length === 3")
-    page.run("document.querySelectorAll('#sentences button')[2].click()")
-    assert page.run("document.querySelector('#sentences [aria-pressed=true]').textContent") == "Und ein dritter?"
-    page.run(
-        "document.getElementById('text').value = ''; document.getElementById('text').dispatchEvent(new Event('input'))"
-    )
-    page.wait(f"{TRANSLATION} === '' && document.getElementById('refinement').hidden")
+def test_translations_are_text_whatever_they_contain(page: Browser) -> None:
+    evil = "<img src=y onerror=hit()> <script>hit()</script>"
+    response = {"translatedText": evil, "alternatives": [f"{evil} & <b>b</b>"], "warning": evil}
+    spans = [{"source": [0, len(TEXT)], "target": [0, len(evil)]}]
+    page.run("window.hit = () => { throw 'hit' }; 0")
+    page.run(answer(translate={**response, "sentences": spans}))
+    assert translate(page, TEXT) == evil
+    page.click(f"{WORDS}[0]")
+    page.wait(f"{CHOICES}.length === 1")
+    assert page.run(f"{CHOICES}[0].textContent") == f"{evil} & <b>b</b>"
+    page.click(f"{CHOICES}[0]")
+    page.wait(f"{TRANSLATION} === {CHOICES}[0].textContent")
+    assert page.run(text("hint")) == evil
+    assert page.run("document.querySelectorAll('img, main script, main b:not(#choices b)').length") == 0
 
 
-def test_only_a_refused_trace_is_requested_again(page: Browser) -> None:
+def test_copy_says_so(page: Browser) -> None:
+    page.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    copied = translate(page, TEXT)
+    assert page.run(f"{id_('copy')}.hidden") is False
+    page.click(id_("copy"))
+    page.wait(f"{text('copy')} === 'Copied'")
+    assert page.run(text("announced")) == "The translation was copied."
+    assert page.run("navigator.clipboard.readText()") == copied
+    page.wait(f"{text('copy')} === 'Copy'")
+    page.run("navigator.clipboard.writeText('x')")
+    page.run("Object.defineProperty(navigator, 'clipboard', { value: undefined, configurable: true }); 0")
+    page.click(id_("copy"))  # as where the page has no TLS
+    page.wait(f"{text('copy')} === 'Copied'")
+    assert page.run("document.activeElement.id") == "copy"
+    page.run("delete navigator.clipboard; 0")
+    assert page.run("navigator.clipboard.readText()") == copied
+
+
+def test_clear_empties_everything(page: Browser) -> None:
+    translate(page, TEXT)
+    refine(page)
+    page.click(id_("clear"))
+    assert page.run(f"{id_('text')}.value + {TRANSLATION}") == ""
+    assert page.run("document.activeElement.id") == "text"
+    hidden = page.run("['clear', 'copy', 'usage', 'refinement'].map((id) => document.getElementById(id).hidden)")
+    assert hidden == [True] * 4
+    assert page.run(text("count")) == "0 of 10,000 characters"
+
+
+def test_examples_say_what_they_show(page: Browser) -> None:
+    names = page.run("[...document.querySelectorAll('#examples button')].map((one) => one.textContent)")
+    assert names == ["Everyday", "Parliament", "A document’s address stays as it is"]
+    page.click("[...document.querySelectorAll('#examples button')].at(-1)")
+    page.wait(f"{FRESH} && {TRANSLATION}.includes('https://example.org/hilfe/anleitung.pdf')")
+    assert page.run(f"{id_('examples')}.hidden") is False  # another one may be looked at
+    translate(page, TEXT)
+    assert page.run(f"{id_('examples')}.hidden") is True
+
+
+def test_languages_are_swapped_if_the_server_has_both_directions(page: Browser, running: Running) -> None:
+    translate(page, TEXT)
+    page.run(answer())
+    page.click(id_("swap"))
+    reason = "This server translates German to English only."
+    assert page.run(f"{id_('swap')}.getAttribute('aria-disabled')") == "true"
+    assert page.run(text("one-way")) == reason
+    page.wait("getComputedStyle(document.getElementById('one-way')).visibility === 'visible'")
+    assert page.run(text("source-name")) == "German"
+    assert page.run("sent") == []
+    picture(page, "one-way")
+    both = [{"code": "de", "name": "German", "targets": ["en"]}, {"code": "en", "name": "English", "targets": ["de"]}]
+    with page.prepared(answer(languages=both, translate={"translatedText": "Hier, bitte."})):
+        page.open(running.address)
+        page.wait("document.querySelectorAll('#examples button').length > 0")
+        translate(page, TEXT)
+        page.click(id_("swap"))
+        page.wait("sent.length === 2")
+    assert page.run("sent[1][1]") == {
+        "q": "Hier, bitte.",
+        "source": "en",
+        "target": "de",
+        "confidence": True,
+        "alignment": True,
+        "api_key": "",
+    }
+    assert page.run(f"[{text('source-name')}, {text('target-name')}].join()") == "English,German"
+    assert page.run(f"[{id_('text')}.lang, {id_('translation')}.lang].join()") == "en,de"
+    assert page.run(text("announced")) == "English to German"
+
+
+def test_another_language_is_hinted_at(page: Browser) -> None:
+    translate(page, "The small sentence is here, and another one is over there with many books.")
+    page.wait(f"{text('hint')} === 'This text seems to be English, not German.'")
+    assert page.run(f"{id_('hint')}.getAttribute('role')") == "status"
+    picture(page, "wrong-language")
+    translate(page, TEXT)
+    assert page.run(text("hint")) == ""
+
+
+def test_limits_are_visible_and_a_text_over_them_is_kept(browser: Browser, start: Start) -> None:
+    browser.window(1180, 900)
+    with start("--max-characters", 60) as server:
+        browser.open(server.address)
+        browser.wait("document.querySelectorAll('#examples button').length > 0")
+        translate(browser, TEXT)
+        assert browser.run(text("count")) == "28 of 60 characters"
+        over = "𝔘" * 59 + "nd"
+        browser.run(answer())
+        write(browser, over)
+        message = "One character too many. Shorten the text, or translate it as a document."
+        browser.wait(f"{text('hint')} === {message!r}")
+        assert browser.run(f"{id_('text')}.value") == over
+        assert browser.run(f"{id_('text')}.getAttribute('aria-invalid')") == "true"
+        picture(browser, "limit")
+        browser.run("new Promise((done) => setTimeout(done, 500))")
+        translate(browser, over[:-1])
+        assert browser.run("sent.map(([, body]) => body.q)") == [over[:-1]]
+        assert browser.run(f"{text('hint')} + {text('status')}") == ""
+
+
+def test_what_is_below_a_long_text_stays_in_sight(page: Browser) -> None:
+    page.window(360, 700)
+    translate(page, f"{TEXT}\n" * 60)
+    page.run("scrollTo(0, 400)")
+    bottom, height = page.run("[document.getElementById('clear').getBoundingClientRect().bottom, innerHeight]")
+    assert page.run("document.getElementById('text').clientHeight") > height
+    assert 0 < bottom <= height
+
+
+def test_a_text_without_sentences_is_translated(page: Browser) -> None:
+    assert translate(page, "https://example.org/") == "https://example.org/"
+    write(page, " \n ")
+    page.wait(f"{TRANSLATION} === '' && {FRESH}")
+
+
+def test_a_refused_text_is_sent_again(page: Browser) -> None:
     page.run(
         """
-        window.sent = [];
+        window.asked = 0;
         window.trusted = window.fetch;
         window.fetch = (path, options) => {
-          sent.push([path, JSON.parse(options.body).q.length]);
-          if (path !== "trace" || sent.length > 2) return trusted(path, options);
-          const headers = { "Retry-After": "1" };
-          return Promise.resolve(new Response('{"error": "busy"}', { status: 429, headers }));
+          if (path !== "translate" || asked++) return trusted(path, options);
+          return Promise.resolve(new Response('{"error": "busy"}', { status: 429, headers: { "Retry-After": "1" } }));
         };
         0
         """
     )
-    write(page, "Satz" * 400)
-    page.wait("document.getElementById('status').textContent.includes('Trying again')")
-    assert page.run(SHOWN)  # it is not busy while it waits
-    page.wait(f"{SHOWN} && document.getElementById('status').textContent === ''")
-    assert page.run("sent.slice(0, 3)") == [["translate", 1600], ["trace", 1200], ["trace", 1200]]
-
-
-def test_narrow_and_dark_screens_and_reduced_motion(page: Browser, running: Running) -> None:
     write(page, TEXT)
-    for width, dark in ((390, False), (390, True), (320, False), (1180, True)):
+    page.wait(f"{text('status')}.includes('Trying again in 1 s')")
+    page.wait(f"{FRESH} && {TRANSLATION} !== '' && {text('status')} === ''")
+    assert page.run("asked") == 2
+
+
+def test_narrow_and_dark_screens_and_reduced_motion(page: Browser) -> None:
+    translate(page, f"{TEXT} {OTHER} https://example.org/{'a' * 60}")
+    refine(page)
+    for width, dark in ((360, False), (360, True), (320, False), (1180, True)):
         page.window(width, 844, dark, calm=True)
         page.wait("document.querySelectorAll('#drawing .flow').length > 20")
         assert page.run("document.documentElement.scrollWidth") <= width
         ink, paper = (page.run(f"getComputedStyle(document.body).{name}") for name in ("color", "backgroundColor"))
-        assert _contrast(ink, paper) > 7
-        assert _contrast(page.run("getComputedStyle(document.querySelector('.masthead p')).color"), paper) > 4.5
+        assert contrast(ink, paper) > 7
+        for quiet in (".masthead p", "#count", "#usage", "#clear", "#types", ".alarm", "summary", ".explained"):
+            color = page.run(f"getComputedStyle(document.querySelector({quiet!r})).color")
+            assert contrast(color, paper) > 4.5, quiet
         assert page.run("document.getAnimations().length") == 0
         picture(page, f"{width}{'-dark' if dark else ''}")
+        page.click(f"{WORDS}[1]")
+        page.wait(f"{CHOICES}.length > 0")
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert page.run("(({ left, right }) => left >= 0 && right <= innerWidth)(choices.getBoundingClientRect())")
+        page.press("Escape")
 
 
-def _contrast(one: str, other: str) -> float:
+def contrast(one: str, other: str) -> float:
     """The contrast of two colours, as WCAG has it."""
 
     def light(colour: str) -> float:
@@ -176,39 +365,50 @@ def _contrast(one: str, other: str) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
-def test_every_control_has_a_name_and_is_reached_by_tab(page: Browser) -> None:
+def test_every_control_has_a_name_is_reached_by_tab_and_shows_the_focus(page: Browser) -> None:
+    translate(page, TEXT)
+    refine(page)
     page.wait("document.querySelectorAll('#drawing .flow').length > 20")
     tree = page.call("Accessibility.getFullAXTree")["nodes"]
-    roles = {"textbox", "slider", "button", "radio", "switch", "combobox", "link", "image"}
+    roles = {"textbox", "slider", "button", "radio", "combobox", "link", "image", "group", "DisclosureTriangle"}
     named = [node for node in tree if node.get("role", {}).get("value") in roles and not node["ignored"]]
-    assert {node["role"]["value"] for node in named} >= roles - {"combobox"}
-    assert [node for node in named if not node["name"]["value"]] == []
-    page.run("document.getElementById('text').focus()")
-    seen = set()
-    for _ in range(14):
+    assert {node["role"]["value"] for node in named} >= roles - {"group", "DisclosureTriangle"}
+    assert [node for node in named if not node["name"]["value"] and node["role"]["value"] != "group"] == []
+    page.run("document.getElementById('swap').focus({ focusVisible: true })")
+    reached: list[str] = []
+    node = "document.activeElement"
+    while page.run(f"{node} !== document.body") and len(reached) < 30:
+        reached.append(page.run(f"{node}.id || {node}.name || {node}.className || {node}.localName"))
+        marked = "getComputedStyle(document.activeElement).outlineStyle !== 'none'"
+        within = "getComputedStyle(document.activeElement.closest('.sheet, label') ?? document.body)"
+        shown = f"{marked} || {within}.boxShadow !== 'none' || {within}.outlineStyle !== 'none'"
+        assert page.run(shown), reached
         page.press("Tab")
-        seen.add(
-            page.run("document.activeElement.id || document.activeElement.name || document.activeElement.className")
-        )
-    assert {"method", "steps", "search", "replay", "token"} <= seen
+    order = ["swap", "text", "clear", "word", "copy", "choose-file", "summary", "method", "steps", "replay", "token"]
+    places = [reached.index(name) for name in order]
+    assert places == sorted(places), reached
 
 
 def test_errors_are_shown_and_retried(browser: Browser, start: Start, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("secret\n")
     browser.window(1180, 900)
-    status = "document.getElementById('status').textContent"
+    status = text("status")
     with start("--api-keys", keys, "--max-sentences", 2) as server:
         browser.open(server.address)
-        assert "wants an API key" in browser.wait(status)
-        assert browser.run("document.getElementById('key-field').hidden") is False
-        browser.run("document.getElementById('key').focus()")
-        browser.type("secret")
-        browser.wait(f"{ROWS} > 0 && {status} === ''")
-        write(browser, "Eins. Zwei. Drei. Vier.")
-        assert "3 sentences" in browser.wait(status) or "4 sentences" in browser.run(status)
+        browser.wait("document.querySelectorAll('#examples button').length > 0")
+        assert browser.run(f"{id_('key-field')}.hidden") is False
         write(browser, TEXT)
-        browser.wait(f"{status} === '' && {FRESH}")
+        assert "wants an API key" in browser.wait(status)
+        browser.run(f"{id_('key')}.focus()")
+        browser.type("secret")
+        browser.wait(f"{FRESH} && {TRANSLATION} !== '' && {status} === ''")
+        refine(browser)
+        assert browser.run(ROWS) > 1
+        write(browser, "Eins. Zwei. Drei. Vier.")
+        assert "this server allows 2" in browser.wait(status)
+        translate(browser, TEXT)
+        browser.wait(f"{status} === ''")
     write(browser, f"{TEXT} Ja.")
     assert "The server cannot be reached. Trying again" in browser.wait(status)
 

@@ -1,0 +1,26 @@
+// Helpers for the page's elements.
+
+export const $ = (id) => document.getElementById(id);
+
+export const element = (name, className, text) => {
+  const node = document.createElement(name);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
+};
+
+export const button = (className, text, onclick) => {
+  const node = element("button", className, text);
+  node.type = "button";
+  node.onclick = onclick;
+  return node;
+};
+
+export const per = (share) => `${Math.round(100 * share)}%`;
+export const milliseconds = (time) => `${time < 10 ? time.toFixed(1) : Math.round(time)} ms`;
+export const count = (number) => number.toLocaleString("en");
+
+/** Let screen readers say something that is not shown. */
+export function announce(text) {
+  $("announced").textContent = text;
+}

@@ -49,6 +49,8 @@ FORMATS = {
     ".srt": Format("SubRip subtitles", "subtitles", "read_srt", "application/x-subrip"),
     ".vtt": Format("WebVTT subtitles", "subtitles", "read_vtt", "text/vtt"),
     ".epub": Format("EPUB", "epub", "read_epub", "application/epub+zip"),
+    ".json": Format("JSON catalogue", "json_catalogue", "JsonCatalogue", "application/json", is_catalogue=True),
+    ".arb": Format("Flutter catalogue", "json_catalogue", "read_arb", "application/json", is_catalogue=True),
     ".po": Format("gettext", "po", "PoFile", "text/x-gettext-translation", is_catalogue=True),
     ".pot": Format("gettext", "po", "PoFile", "text/x-gettext-translation", is_catalogue=True),
 }

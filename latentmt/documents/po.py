@@ -38,8 +38,6 @@ class _Unit:
 class PoFile:
     """A PO file."""
 
-    inline = True
-
     def __init__(self, content: bytes, languages: Languages = UNKNOWN) -> None:
         text, self._encoding = decode(content, _declared(content))
         self._lines, entries = read_entries(text)
@@ -54,6 +52,7 @@ class PoFile:
         count = int(match[1]) if (match := _PLURALS.search(self._fields)) else 0
         self._units = [unit for entry in messages if (unit := _unit(entry, count))]
         self.texts: Sequence[str] = [text for unit in self._units for one in unit.messages for text in one.texts]
+        self.inline = any(message.inline for unit in self._units for message in unit.messages)
 
     def render(self, translations: Sequence[Translation]) -> bytes:
         remaining = iter(translations)

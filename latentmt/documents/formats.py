@@ -51,6 +51,8 @@ FORMATS = {
     ".epub": Format("EPUB", "epub", "read_epub", "application/epub+zip"),
     ".json": Format("JSON catalogue", "json_catalogue", "JsonCatalogue", "application/json", is_catalogue=True),
     ".arb": Format("Flutter catalogue", "json_catalogue", "read_arb", "application/json", is_catalogue=True),
+    ".xlf": Format("XLIFF", "xliff", "Xliff", "application/xliff+xml", is_catalogue=True),
+    ".xliff": Format("XLIFF", "xliff", "Xliff", "application/xliff+xml", is_catalogue=True),
     ".po": Format("gettext", "po", "PoFile", "text/x-gettext-translation", is_catalogue=True),
     ".pot": Format("gettext", "po", "PoFile", "text/x-gettext-translation", is_catalogue=True),
 }

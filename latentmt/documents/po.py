@@ -17,7 +17,7 @@ from latentmt.documents.messages import Message, keeps_arguments
 from latentmt.documents.po_entries import Entry, is_wrapped, read_entries, written
 from latentmt.results import Translation
 
-_CHARSET = re.compile(rb"\bcharset=([\w.:-]{1,40})")
+_CHARSET = re.compile(r"\bcharset=([\w.:-]{1,40})")
 _HEAD = 1 << 16
 """Bytes in which the encoding is looked for."""
 _PLURALS = re.compile(r"\bnplurals[ \t]{0,9}=[ \t]{0,9}([1-9])\b")
@@ -109,8 +109,8 @@ class PoFile:
 
 
 def _declared(content: bytes) -> str:
-    match = _CHARSET.search(content[:_HEAD])
-    label = match[1].decode("ascii", "replace") if match else "CHARSET"
+    match = _CHARSET.search(content[:_HEAD].decode("latin-1"))
+    label = match[1] if match else "CHARSET"
     return "utf-8" if label == "CHARSET" else encoding_named(label)  # so it is in templates
 
 

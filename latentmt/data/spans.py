@@ -6,6 +6,7 @@ This file only finds them. Numbers are not among them, since they are translated
 from __future__ import annotations
 
 import re
+from functools import reduce
 
 from latentmt.data.tokenizer import PLACEHOLDERS
 
@@ -24,10 +25,8 @@ _EMOJI = (
 )
 
 _DATE = "%-?[aAbBdHIjmMpSyYZ]"
-CHOICE = (
-    r"\{\w{1,40}\s{0,9}, {0,9}(?:plural|select|selectordinal)\s{0,9},"
-    r"(?:[^{}]++|\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\})*+\}"
-)
+_NESTED = reduce(lambda inner, _: rf"(?:[^{{}}]++|\{{{inner}\}})*+", range(5), r"[^{}]*+")
+CHOICE = rf"\{{\w{{1,40}}\s{{0,9}},\s{{0,9}}(?:plural|select|selectordinal)\s{{0,9}},{_NESTED}\}}"
 """Texts to choose from, as ICU has them: {count, plural, one {# file} other {# files}}."""
 
 # The first kind that matches at a position wins. Quantifiers are possessive or bounded, so matching is linear.

@@ -1,7 +1,8 @@
 """A message of a program → the texts in it → the same message around their translations.
 
 Every line is a text, without the white space around it. Tags in it are placed by alignment. Placeholders, and a tag
-without a partner, are part of the text, and the translator copies them. Where messages are stored is not known here.
+without a partner, are part of the text, and the translator copies them. So it does with a choice, as ICU has it ({n,
+plural, one {# file} other {# files}}), whose own texts follow. Where messages are stored is not known here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from latentmt.data.spans import CHOICE
 from latentmt.documents.flow import MAX_INLINE_DEPTH, Event, Text, parts
@@ -16,7 +18,8 @@ from latentmt.documents.tags import Placed, place
 from latentmt.results import Translation
 
 _TAG = r"<(?P<end>/?)(?P<name>[A-Za-z0-9][\w.:-]{0,40})(?:\s[^<>\r\n]{0,200})?/?>"
-_PIECE = re.compile(rf"(?P<choice>{CHOICE})|(?P<tag>{_TAG})|\r\n|\r|\n")
+_PIECE = re.compile(rf"(?P<choice>{CHOICE})|(?P<tag>{_TAG})|(?P<number>#)|\r\n|\r|\n")
+_CHOICE, _BRACE = re.compile(CHOICE), re.compile("[{}]")
 
 
 def _names(text: str) -> frozenset[str]:
@@ -28,6 +31,8 @@ _BLOCKS = _names("blockquote br dd div dl dt h1 h2 h3 h4 h5 h6 hr li ol p pre se
 _VOID = _names("img input wbr")
 _VERBATIM = _names("code kbd samp script style var")
 """Tags around what is not translated."""
+_CHOICE_BEGINS = re.compile(r"\{\w{1,40}\s{0,9},\s{0,9}(?:plural|select|selectordinal)\s{0,9},")
+"""Where a choice begins; one that is no choice is malformed, or too deep to be read, and its message stays."""
 _WHITE = re.compile(r"[ \t\f\v]{2}|[\t\r\n\f\v]")
 _UNNUMBERED = re.compile(
     r"%%|%[-+0#']?(?:\d{1,3}|\*)?(?:\.(?:\d{1,2}|\*))?(?:hh|ll|[hlqjzt])?[diouxXeEfFgGaAcsp@](?![^\W\d_])"
@@ -36,26 +41,64 @@ _UNNUMBERED = re.compile(
 
 
 class Message:
-    """The texts of a message."""
+    """The texts of a message: those of its lines, then those of its choices."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, in_choice: bool = False) -> None:
+        """`in_choice`: # stands for a number."""
         self.source = source
-        self._parts = list(parts(list(_events(source))))
-        found = [part for part in self._parts if isinstance(part, Text)]
-        self.texts: Sequence[str] = [part.text for part in found if _is_translated(part)]
-        self.inline = any(part.root.children for part in found)
+        is_readable = _CHOICE_BEGINS.search(_CHOICE.sub("", source)) is None
+        self._parts = list(parts(list(_events(source, in_choice)))) if is_readable else [source]
+        self._choices = {raw: _Choice(raw) for raw in dict.fromkeys(_CHOICE.findall(source)) if is_readable}
+        self._found = [part for part in self._parts if isinstance(part, Text) and _is_translated(part.text)]
+        within = self._choices.values()
+        self.texts: Sequence[str] = [
+            *(part.text for part in self._found),
+            *(text for choice in within for text in choice.texts),
+        ]
+        self.inline: bool = any(part.root.children for part in self._found) or any(one.inline for one in within)
 
     def render(self, translations: Sequence[Translation]) -> str:
         """The message with these translations of its texts."""
         remaining = iter(translations)
+        chosen = dict(zip(map(id, self._found), islice(remaining, len(self._found)), strict=True))
+        rendered = "".join(_rendered(part, chosen.get(id(part))) for part in self._parts)
+        if not self._choices:
+            return rendered
+        choices = {
+            raw: choice.render(list(islice(remaining, len(choice.texts)))) for raw, choice in self._choices.items()
+        }
+        return _CHOICE.sub(lambda found: choices.get(found[0], found[0]), rendered)
+
+
+class _Choice:
+    """Texts to choose from. What is between them stays as it is."""
+
+    def __init__(self, raw: str) -> None:
+        self._pieces: list[str | Message] = []
+        depth = position = 0
+        for brace in _BRACE.finditer(raw):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 2 and brace[0] == "{":
+                self._pieces.append(raw[position : brace.end()])
+                position = brace.end()
+            elif depth == 1 and brace[0] == "}":
+                self._pieces.append(Message(raw[position : brace.start()], in_choice=True))
+                position = brace.start()
+        self._pieces.append(raw[position:])
+        messages = [piece for piece in self._pieces if isinstance(piece, Message)]
+        self.texts = [text for message in messages for text in message.texts]
+        self.inline = any(message.inline for message in messages)
+
+    def render(self, translations: Sequence[Translation]) -> str:
+        """It with these translations of its texts. A straight apostrophe would begin a quotation."""
+        remaining = iter(translations)
         out = []
-        for part in self._parts:
-            if isinstance(part, str):
-                out.append(part)
-            elif not _is_translated(part) or (translation := next(remaining)).text == part.text:
-                out.append(part.raw)
+        for piece in self._pieces:
+            if isinstance(piece, str):
+                out.append(piece)
             else:
-                out += [part.before, "".join(map(_written, place(part.root, translation))).strip(), part.after]
+                text = piece.render(list(islice(remaining, len(piece.texts))))
+                out.append(text if "'" in piece.source else text.replace("'", "’"))
         return "".join(out)
 
 
@@ -68,8 +111,18 @@ def _arguments(text: str) -> list[str]:
     return [found for found in _UNNUMBERED.findall(text) if found not in ("%%", "{{")]
 
 
-def _is_translated(part: Text) -> bool:
-    return any(map(str.isalpha, part.text))
+def _is_translated(text: str) -> bool:
+    """Whether there is a letter outside of choices."""
+    return any(map(str.isalpha, _CHOICE.sub("", text)))
+
+
+def _rendered(part: str | Text, translation: Translation | None) -> str:
+    """A part of a message, with its translation if it has one."""
+    if isinstance(part, str):
+        return part
+    if translation is None or translation.text == part.text:
+        return part.raw
+    return part.before + "".join(map(_written, place(part.root, translation))).strip() + part.after
 
 
 def _written(piece: Placed) -> str:
@@ -78,7 +131,7 @@ def _written(piece: Placed) -> str:
     return piece.node.closing if piece.kind == "close" else piece.node.opening
 
 
-def _events(source: str) -> Iterator[Event]:
+def _events(source: str, in_choice: bool) -> Iterator[Event]:
     """The message as events. What is within `code` is one event with its tags."""
     pieces = [*_PIECE.finditer(source)]
     partners = _partners(pieces)

@@ -15,6 +15,7 @@ from itertools import islice
 
 from lxml import etree
 
+from latentmt.data.spans import CHOICE
 from latentmt.documents.languages import UNKNOWN, Languages, check_languages
 from latentmt.documents.messages import Message, keeps_arguments
 from latentmt.documents.mixed import Kind, Mixed
@@ -35,6 +36,8 @@ _AROUND = re.compile(
     + _MISC
     + rb")"
 )
+_WRAPPED = re.compile(r"[ \t]*+\n[ \t\n]*+")
+_CHOICE = re.compile(CHOICE)
 _STATE = ("state", "state-qualifier", "subState")
 
 
@@ -126,13 +129,13 @@ class _File:
     def units(self) -> Iterator[_Unit]:
         """What is translated."""
         for element in list(self._root.iter(self._namespace + self._version.unit)):
-            source = element.find(f"{self._namespace}source")
-            target = element.find(f"{self._namespace}target")
-            if source is None or not (len(source) or source.text) or _inherited(element, "translate") == "no":
+            source, target, segmented = (
+                element.find(self._namespace + name) for name in ("source", "target", "seg-source")
+            )
+            if target is not None and _text(target).strip() and not self._is_untranslated(element, target):
                 continue
-            if target is None or not _text(target).strip() or self._is_untranslated(element, target):
-                segmented = element.find(f"{self._namespace}seg-source")
-                model = source if segmented is None else segmented
+            model = source if segmented is None else segmented
+            if model is not None and _inherited(element, "translate") != "no" and _can_be_translated(model):
                 yield _Unit(self._version, self._dialect, element, model, target, self._language)
 
     def _is_untranslated(self, unit: Element, target: Element) -> bool:
@@ -180,7 +183,7 @@ class _Unit:
         """`model`: what the target will be like; `old`: a target that is to be replaced."""
         self._version, self._dialect, self._language = version, dialect, language
         self._element, self._model, self._old = element, model, old
-        self._message = None if len(model) or not _has_own_lines(model) else Message(model.text)
+        self._message = None if len(model) else Message(_lines(model))
         content = self._message or Paragraph(model, dialect, frozenset())
         self.texts, self.inline = content.texts, content.inline
 
@@ -222,9 +225,15 @@ class _Unit:
             self._model.tail = self._element.text if not (self._element.text or "").strip() else None
 
 
-def _has_own_lines(element: Element) -> bool:
-    """Whether line ends in an element mean something, or there are none."""
-    return "\n" not in (element.text or "") or _inherited(element, f"{_XML}space") == "preserve"
+def _lines(element: Element) -> str:
+    """What an element without others says, with its line ends if they mean something."""
+    text: str = element.text or ""
+    return text if _inherited(element, f"{_XML}space") == "preserve" else _WRAPPED.sub(" ", text)
+
+
+def _can_be_translated(element: Element) -> bool:
+    """Whether an element has text, or elements that go on with a sentence. Those in a choice do not."""
+    return bool(len(element) or element.text) and not (len(element) and _CHOICE.search(_text(element)))
 
 
 def _inherited(element: Element, name: str) -> str:

@@ -33,12 +33,12 @@ def translated(source: str | bytes, name: str = "a.json", reverse: bool = False)
         (r'{"a": "ein<br\/>Haus"}', r'{"a": "EIN<br\/>HAUS"}'),
         (r'{"a": "eins\n zwei"}', r'{"a": "EINS\n ZWEI"}'),
         ('{"a": "{{name}}, $t(b) und {c, plural, one {ein} other {#}} %{d} ${e} {f}"}',
-         '{"a": "{{name}}, $t(b) UND {c, plural, one {ein} other {#}} %{d} ${e} {f}"}'),
+         '{"a": "{{name}}, $t(b) UND {c, plural, one {EIN} other {#}} %{d} ${e} {f}"}'),
         ('{"a": "ein <1>Haus</1> und <Link to=\'x\'>da</Link> <ziel>"}',
          '{"a": "EIN <1>HAUS</1> UND <Link to=\'x\'>DA</Link> <ziel>"}'),
         ('{"a": "<p>ein</p><code>Haus</code>", "b": ""}', '{"a": "<p>EIN</p><code>Haus</code>", "b": ""}'),
         ('{"a": "{n, plural,\\n  one {ein <b>x</b>}\\n  other {#}} da"}',
-         '{"a": "{n, plural,\\n  one {ein <b>x</b>}\\n  other {#}} DA"}'),
+         '{"a": "{n, plural,\\n  one {EIN <b>X</b>}\\n  other {#}} DA"}'),
         ('{"a": "12 : %"}', None),
         (r'{"a": "\ud83d ja", "b": "\ud83d\ude00 ja"}', r'{"a": "\ud83d ja", "b": "\ud83d\ude00 JA"}'),
         ("{}", None),
@@ -89,7 +89,7 @@ def test_everything_else_keeps_its_bytes(tree: dict[str, Any], indent: Any, is_a
     strings = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?')
     outside = [strings.sub(lambda found: found[0] if found[1] else "", text) for text in (source, result)]
     assert outside[0] == outside[1]
-    assert result.isascii() == source.isascii()
+    assert result.isascii() or not source.isascii()
 
 
 def test_a_value_that_a_program_would_fail_on_stays() -> None:

@@ -85,6 +85,14 @@ def test_targets_are_kept_unless_they_have_no_text_or_are_to_be_translated(targe
     old_unit(approved, approved, ' approved="yes"')
 
 
+def test_choices_are_translated_unless_elements_are_in_them() -> None:
+    before = "<source>{n, plural,\n =1 {ein &lt;b&gt;Haus&lt;/b&gt;} other {# Häuser}}</source>"
+    target = "{n, plural, =1 {EIN &lt;b&gt;HAUS&lt;/b&gt;} other {# HÄUSER}}"
+    old_unit(before, f"{before}<target {STATE_1}>{target}</target>")
+    elements = "<source>{n, plural, =1 {ein} other {<x id='1'/> Häuser}}</source>".replace("'", '"')
+    old_unit(elements, elements)
+
+
 def test_what_is_not_to_be_translated_stays() -> None:
     for body in (
         '<trans-unit id="1" translate="no"><source>ja</source></trans-unit>',

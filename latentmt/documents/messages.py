@@ -143,6 +143,8 @@ def _events(source: str, in_choice: bool) -> Iterator[Event]:
         last = number
         if piece["choice"]:
             yield Event(piece[0], "atom" if _WHITE.search(piece[0]) else "text", piece[0])
+        elif piece["number"]:
+            yield Event("#", "atom" if in_choice else "text", "#")
         elif not piece["tag"] or (name := piece["name"].lower()) in _BLOCKS:
             yield Event(piece[0], "boundary")
         elif number in partners and name in _VERBATIM:

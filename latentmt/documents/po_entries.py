@@ -132,7 +132,9 @@ def unescaped(strings: str) -> str:
 def _character(match: re.Match[str]) -> str:
     if match[1] or match[2]:
         return chr(int(match[1], 8) if match[1] else int(match[2], 16))
-    return _CONTROLS.get(match[3], match[3]) if match[3] else ""
+    if not match[3]:
+        return ""  # between two strings
+    return match[3] if match[3] in '"\\' else _CONTROLS.get(match[3], match[0])
 
 
 def written(keyword: str, text: str, newline: str, wrapped: bool = True) -> str:

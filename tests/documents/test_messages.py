@@ -47,6 +47,19 @@ def test_texts_and_what_is_around_them(source: str, expected: str) -> None:
     assert translated(source) == wanted
 
 
+def test_a_number_sign_is_a_word_unless_it_stands_for_a_number() -> None:
+    assert Message("Nr. # ist da").texts == ["Nr. # ist da"]
+    message = Message("{n, plural, other {Nr. # ist da}}")
+    assert message.texts == ["Nr. ist da"]
+    links = [Link((0, 3), (0, 2), 1.0), Link((4, 10), (3, 10), 1.0)]
+    assert message.render([Translation("No is here", alignment=links)]) == "{n, plural, other {No # is here}}"
+
+
+def test_an_end_tag_ends_what_has_its_name() -> None:
+    assert Message("<b>ein <i>Haus</b> da").texts == ["ein <i>Haus da"]
+    assert Message("<b>ein <i>Haus</b> da</i>").texts == ["ein <i>Haus da</i>"]
+
+
 def test_an_apostrophe_in_a_choice_begins_no_quotation() -> None:
     message = Message("{n, plural, one {ja} other {nein}}")
     assert message.texts == ["ja", "nein"]

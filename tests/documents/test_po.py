@@ -39,6 +39,7 @@ def entry(body: str, header: str = HEADER) -> str:
         ('msgid "ein Haus"\nmsgstr ""\n', 'msgid "ein Haus"\nmsgstr "EIN HAUS"\n'),
         ('msgid "ja"\nmsgstr "yes"', None),
         ('#~ msgid "alt"\n#~ msgstr ""\n', None),
+        ('#, fuzzy\n#~ msgid "a"\n#~ msgstr "b"\nmsgid "ja"\nmsgstr "yes"\n', None),
         ('#, c-format\nmsgctxt "a"\nmsgid "%s"\nmsgstr ""', '#, c-format\nmsgctxt "a"\nmsgid "%s"\nmsgstr "%s"'),
         ('#, fuzzy\n#| msgid "x"\nmsgid "ja"\nmsgstr "no"\n', 'msgid "ja"\nmsgstr "JA"\n'),
         ('#, fuzzy, c-format\nmsgid "ja"\nmsgstr "no"\n', '#, c-format\nmsgid "ja"\nmsgstr "JA"\n'),
@@ -109,6 +110,10 @@ def test_a_catalogue_keeps_all_but_its_missing_translations(po: polib.POFile, ne
 def content(text: str) -> tuple[list[str], list[str]]:
     """What a text has, wherever: its tags, and its letters of whatever case."""
     return sorted(re.findall("<.*?>", text)), sorted(re.sub(r"\s|<.*?>", "", text).casefold())
+
+
+def test_escapes_are_those_of_c_and_others_stay() -> None:
+    assert unescaped(r'"\"\\\n\t\101\x41\q"') == '"\\\n\tAA\\q'
 
 
 @given(st.text(st.sampled_from('ab \\"\n\t\r\a\x7fxn0ä')), st.booleans())

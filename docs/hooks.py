@@ -7,7 +7,17 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 SOURCES = (
-    *("*.md", "LICENSE", "docs/*.md", "docs/*.png", "benchmarks/*.md", "tests/*.md", "tests/fixtures/*/README.md"),
+    *(
+        "*.md",
+        "LICENSE",
+        "docs/*.md",
+        "docs/*.png",
+        "docs/*.ipynb",
+        "deploy/*",
+        "benchmarks/*.md",
+        "tests/*.md",
+        "tests/fixtures/*/README.md",
+    ),
     *("recipes/*/*.md", "recipes/*/*.yaml", "recipes/*/report*/*.md", "recipes/*/report*/figures/*"),
     "latentmt/pretrained/**/*.md",
 )

@@ -1,6 +1,7 @@
 """Writes the lock files: every package that `make` installs, with its version and the hashes of its files.
 
     demo.txt    what translates: `make demo`
+    serve.txt   what serves: `Dockerfile`
     test.txt    what trains, measures, serves and checks, too: `make test`
     docs.txt    `make docs`
     cpu.txt     CPU builds of torch, which are preferred where pip finds them
@@ -69,6 +70,7 @@ def main() -> None:
     base = [*project["dependencies"], *PROJECT["build-system"]["requires"]]  # the project is built without isolation
     groups = {
         "demo": base,
+        "serve": [*base, *(one for name in ("documents", "serve") for one in extras[name] if not own(one))],
         "test": [*base, *(one for name in extras if name != "docs" for one in extras[name] if not own(one))],
         "docs": [*base, *extras["docs"]],
     }

@@ -42,7 +42,13 @@ def test_make_test_installs_every_extra_but_that_of_make_docs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lock", "extras"), [("demo", []), ("test", sorted(EXTRAS.keys() - {"docs"})), ("docs", ["docs"])]
+    ("lock", "extras"),
+    [
+        ("demo", []),
+        ("serve", ["documents", "serve"]),
+        ("test", sorted(EXTRAS.keys() - {"docs"})),
+        ("docs", ["docs"]),
+    ],
 )
 def test_a_lock_has_everything_with_its_version_and_hashes(lock: str, extras: list[str]) -> None:
     """If this fails after a change of requirements: `make lock`."""

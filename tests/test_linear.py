@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from counting import operations
@@ -11,8 +12,11 @@ from uppercase import UppercaseEngine
 
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import TokenizerConfig, train_tokenizer
+from latentmt.documents.formats import read_document
 from latentmt.documents.markup import Document
+from latentmt.documents.messages import Message, keeps_arguments
 from latentmt.documents.subtitles import read_srt
+from latentmt.errors import UserError
 from latentmt.results import Translation
 from latentmt.translator import Translator
 
@@ -58,6 +62,30 @@ CUES = {
     "positions": "{\\an8}",
     "brackets": "<",
 }
+CATALOGUES = {
+    "a.po": 'msgid "ein <b>Haus</b> %s"\nmsgstr ""\n\n',
+    "b.po": '"\\"',
+    "c.po": "# ",
+    "a.json": '"a": "ein <b>Haus</b> %s",',
+    "b.json": '\\"',
+    "c.json": "{",
+    "a.xlf": "<segment><source>ein <pc>Haus</pc></source></segment>",
+    "b.xlf": "<pc>x</pc>",
+    "c.xlf": "</a><!---->",
+}
+MESSAGES = {
+    "start tags": "<b>",
+    "unpaired": "<a><b>",
+    "end tags": "</b>",
+    "tags": "<b>x</b> ",
+    "crossing": "<b><i></b></i>",
+    "brackets": "<a ",
+    "choices": "{a, plural, one {x} ",
+    "closed choices": "{a, plural, one {x}} ",
+    "lines": "x\n ",
+    "code": "<code>x</code>",
+    "directives": "%d",
+}
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +126,34 @@ def test_subtitles_are_read_and_written_in_linear_time(kind: str) -> None:
 
     single, double = (CUES[kind] * (size // len(CUES[kind])) for size in (SIZE, 2 * SIZE))
     assert operations(lambda: read_and_write(double)) <= MOST * operations(lambda: read_and_write(single))
+
+
+AROUND = {"a.json": ("{", '"b": 1}'), "a.xlf": ("", ""), "b.xlf": ("<segment><source>", "</source></segment>")}
+"""What is before and after the text that is doubled."""
+
+
+@pytest.mark.parametrize("name", CATALOGUES)
+def test_catalogues_are_read_and_written_in_linear_time(name: str) -> None:
+    def read_and_write(text: str) -> None:
+        before, after = AROUND.get(name, ("", ""))
+        if name.endswith("xlf"):
+            before, after = f'<xliff version="2.0"><unit>{before}', f"{after}</unit></xliff>"
+        with suppress(UserError):  # reading what is malformed is linear, too
+            document = read_document(name, (before + text + after).encode())
+            document.render([Translation(text.upper()) for text in document.texts])
+
+    read_and_write("")  # which imports the format
+    single, double = (CATALOGUES[name] * (size // len(CATALOGUES[name])) for size in (SIZE, 2 * SIZE))
+    assert operations(lambda: read_and_write(double)) <= MOST * operations(lambda: read_and_write(single))
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+def test_messages_are_translated_in_linear_time(kind: str) -> None:
+    def read_and_write(text: str) -> None:
+        message = Message(text)
+        keeps_arguments(text, message.render([Translation(text.upper()) for text in message.texts]))
+
+    assert growth(read_and_write, MESSAGES[kind]) <= MOST
 
 
 def test_quadratic_work_is_noticed() -> None:

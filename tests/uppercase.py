@@ -26,7 +26,7 @@ class UppercaseEngine:
     latent_dim = None
     on_gpu = False
     cores = 1
-    info: dict[str, Any] = {"device": "dictionary", "batch_tokens": 1}  # noqa: RUF012 (as the protocol has it)
+    info: dict[str, Any] = {"device": "dictionary", "dtype": "text", "batch_tokens": 1}  # noqa: RUF012 (as the protocol has it)
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

@@ -48,7 +48,7 @@ def document(
     threads: ThreadsOption = None,
 ) -> None:
     """Translate documents and keep their formatting. Killed at any moment, the same command goes on where it was."""
-    from latentmt.documents.formats import format_of
+    from latentmt.documents.formats import FORMATS, format_of
     from latentmt.documents.job import Job, read_file
     from latentmt.errors import UserError
     from latentmt.text.glossary import Glossary
@@ -59,7 +59,7 @@ def document(
     if not source.is_dir():
         read_file(source)
         format_of(source)
-        if output and output.suffix.lower() != source.suffix.lower():
+        if output and format_of(source) != FORMATS.get(output.suffix.lower()):
             raise UserError(f"{output}: the output has the type of the input, {source.suffix}")
     terms = Glossary.read(glossary) if glossary else None
     translator = Translator.load(model, device, threads, engine=engine)
@@ -79,8 +79,10 @@ def _default_output(source: Path, languages: tuple[str, str] | None) -> Path:
         raise UserError("-o is needed: the model does not say which languages it translates")
     path = source.resolve() if source.name in ("", "..") else source
     suffix = "" if source.is_dir() else path.suffix
-    stem = path.name.removesuffix(suffix).removesuffix(f".{languages[0]}")
-    return path.with_name(f"{stem}.{languages[1]}{suffix}")
+    stem = path.name.removesuffix(suffix)
+    if stem == languages[0]:
+        return path.with_name(f"{languages[1]}{suffix}")
+    return path.with_name(f"{stem.removesuffix(f'.{languages[0]}')}.{languages[1]}{suffix}")
 
 
 def _outputs(target: Path, bilingual: bool, json_: Path | None = None) -> Outputs:

@@ -6,6 +6,7 @@ This file only finds them. Numbers are not among them, since they are translated
 from __future__ import annotations
 
 import re
+from functools import reduce
 
 from latentmt.data.tokenizer import PLACEHOLDERS
 
@@ -23,15 +24,24 @@ _EMOJI = (
     "|\u200d[\u2600-\u27bf\U0001f000-\U0001faff])*"
 )
 
+_DATE = "%-?[aAbBdHIjmMpSyYZ]"
+_NESTED = reduce(lambda inner, _: rf"(?:[^{{}}]++|\{{{inner}\}})*+", range(5), r"[^{}]*+")
+CHOICE = rf"\{{\w{{1,40}}\s{{0,9}},\s{{0,9}}(?:plural|select|selectordinal)\s{{0,9}},{_NESTED}\}}"
+"""Texts to choose from, as ICU has them: {count, plural, one {# file} other {# files}}."""
+
 # The first kind that matches at a position wins. Quantifiers are possessive or bounded, so matching is linear.
 _KINDS = {
     "code": r"`[^`\n]{1,200}`",
     "tag": r"</?[A-Za-z][^<>\n]{0,200}>",
     "url": r"(?i:https?|ftp|file)://[^\s<>\"“”„`|]++|\b(?i:www)\.[^\s<>\"“”„`|]++",
     "mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}",
-    "braces": r"\$?\{\{?[\w.:$#@!-]{0,60}\}\}?|\{\{[^{}\n]{0,60}\}\}"
-    r"|\{\w{1,40}, ?(?:plural|select|number|date)[^{}\n]{0,60}\}",
-    "format": r"%\(\w{1,40}\)[sdif]|%\d{1,2}\$[sd@]|%[-+0]?\d{0,3}(?:\.\d{1,2})?[sdifgxu@](?![^\W\d_])",
+    "choice": CHOICE,
+    "reference": r"\$t\([^()\n]{1,200}\)",
+    "braces": r"[$%]?\{\{?[\w.:$#@!-]{0,60}\}\}?|\{\{[^{}\n]{0,60}\}\}|\{ [\w.]{1,60} \}"
+    r"|\{\w{1,40}, ?(?:plural|select|number|date|time)[^{}\n]{0,60}\}|\{[\w.]{0,60}(?:![rsa])?:[^{}\s]{1,40}\}",
+    "date": rf"{_DATE}(?:[-./:]{{1,2}}{_DATE}){{1,9}}(?![^\W\d_])|(?<!\d){_DATE}(?<!d)(?![^\W\d_])",
+    "format": r"%\(\w{1,40}\)[sdif]|%\d{1,2}\$[sd@]|%L?\d{1,2}(?!\w|[.,]\d|\$)|%%"
+    r"|%[-+0]?(?:\d{1,3}|\*)?(?:\.(?:\d{1,2}|\*))?[hlz]{0,2}[sdifgxu@](?![^\W\d_])",
     "iban": r"(?<!\w)[A-Z]{2}\d{2}(?: ?(?=[A-Z]*\d)[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?!\w)",
     "phone": r"(?<![\w.,+/-])(?:\+|00)\d{1,3}[ /-]?(?:\(0?\d{0,4}\)[ ]?)?\d(?:[ /-]?\d){5,14}(?![\w])"
     r"|(?<![\w.,+/–-])(?:\(0\d{2,5}\)|0\d{2,5})[ ]?[ /-][ ]?\d(?:[ -]?\d){3,10}(?!\w|[.,]\d)",

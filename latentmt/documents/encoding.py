@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from latentmt.errors import UserError
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_NOT_FOR_FILES = frozenset(("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"))
+"""Codecs of Python that no file is written in. Reading two of them takes more than linear time."""
 
 
 @dataclass(frozen=True)
@@ -32,3 +34,15 @@ def decode(content: bytes, declared: str = "utf-8") -> tuple[str, Encoding]:
     except UnicodeDecodeError as error:
         line = content[: error.start + len(mark)].count(b"\n") + 1
         raise UserError(f"line {line}: not {name.upper()}") from None
+
+
+def encoding_named(label: str) -> str:
+    """The name of the encoding that a file says it has."""
+    try:
+        name = codecs.lookup(label).name
+        "".encode(name)
+        if name in _NOT_FOR_FILES:
+            raise LookupError
+    except (LookupError, ValueError):
+        raise UserError(f"the encoding {label!r} is not known") from None
+    return name

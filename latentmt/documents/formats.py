@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from latentmt.documents.base import Document
+from latentmt.documents.languages import UNKNOWN, Languages
 from latentmt.errors import UserError
 
 
@@ -21,11 +22,13 @@ class Format:
     reader: str
     """What makes a document of the content of a file, in that module. It refuses what it cannot read (`UserError`)."""
     media_type: str
+    is_catalogue: bool = False
+    """Whether such files have source and translation, or say between which languages. Their reader is told these."""
 
-    def read(self, content: bytes) -> Document:
-        """The document that a file of this format has."""
+    def read(self, content: bytes, languages: Languages = UNKNOWN) -> Document:
+        """The document that a file of this format has, to be translated between these languages."""
         reader = getattr(importlib.import_module(f"latentmt.documents.{self.module}"), self.reader)
-        document: Document = reader(content)
+        document: Document = reader(content, languages) if self.is_catalogue else reader(content)
         return document
 
 
@@ -46,6 +49,12 @@ FORMATS = {
     ".srt": Format("SubRip subtitles", "subtitles", "read_srt", "application/x-subrip"),
     ".vtt": Format("WebVTT subtitles", "subtitles", "read_vtt", "text/vtt"),
     ".epub": Format("EPUB", "epub", "read_epub", "application/epub+zip"),
+    ".json": Format("JSON catalogue", "json_catalogue", "JsonCatalogue", "application/json", is_catalogue=True),
+    ".arb": Format("Flutter catalogue", "json_catalogue", "read_arb", "application/json", is_catalogue=True),
+    ".xlf": Format("XLIFF", "xliff", "Xliff", "application/xliff+xml", is_catalogue=True),
+    ".xliff": Format("XLIFF", "xliff", "Xliff", "application/xliff+xml", is_catalogue=True),
+    ".po": Format("gettext", "po", "PoFile", "text/x-gettext-translation", is_catalogue=True),
+    ".pot": Format("gettext", "po", "PoFile", "text/x-gettext-translation", is_catalogue=True),
 }
 """By suffix. Another format is a module with a reader, and an entry here."""
 
@@ -58,9 +67,9 @@ def format_of(name: str | PurePath) -> Format:
     return FORMATS[suffix]
 
 
-def read_document(name: str | PurePath, content: bytes) -> Document:
-    """The document in a file. What cannot be read is refused in one line."""
+def read_document(name: str | PurePath, content: bytes, languages: Languages = UNKNOWN) -> Document:
+    """The document in a file, to be translated between these languages. What cannot be read is refused in one line."""
     try:
-        return format_of(name).read(content)
+        return format_of(name).read(content, languages)
     except UserError as error:
         raise error if str(error).startswith(f"{name}:") else UserError(f"{name}: {error}") from None

@@ -5,13 +5,11 @@ What the encoding has no character for is written as a character reference. `lan
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Sequence
 
-from latentmt.documents.encoding import decode
+from latentmt.documents.encoding import decode, encoding_named
 from latentmt.documents.markup import Document
-from latentmt.errors import UserError
 from latentmt.results import Translation
 
 _CHARSET = re.compile(rb"<meta\b[^>]{0,200}?\bcharset\s{0,9}=\s{0,9}[\"']?\s{0,9}([\w.:-]{1,40})", re.IGNORECASE)
@@ -47,12 +45,7 @@ def _declared(content: bytes) -> str:
     match = _CHARSET.search(content[:_HEAD])
     if not match:
         return "utf-8"
-    label = match[1].decode("ascii", "replace").lower()
-    try:
-        name = codecs.lookup(label).name
-        "".encode(name)
-    except (LookupError, ValueError):
-        raise UserError(f"the page's encoding {label!r} is not known") from None
+    name = encoding_named(match[1].decode("ascii", "replace").lower())
     if name.startswith("utf-16"):  # the standard: a page whose declaration could be read is not UTF-16
         return "utf-8"
     return "cp1252" if name in ("iso8859-1", "ascii") else name

@@ -19,6 +19,7 @@ from latentmt.documents.base import Document
 from latentmt.documents.bilingual import bilingual_page
 from latentmt.documents.formats import read_document
 from latentmt.documents.journal import Journal
+from latentmt.documents.languages import UNKNOWN
 from latentmt.engines.backend import CheckCancelled, never_cancelled
 from latentmt.errors import UserError
 from latentmt.files import make_folder, remove_stale, write_atomically
@@ -134,7 +135,7 @@ def translate_file(
     resumed = Journal.is_of(outputs.journal, identity)
     for path in outputs.paths:
         check_output(path, source, replace or resumed)
-    document = read_document(source, content)
+    document = read_document(source, content, job.translator.languages or UNKNOWN)
     del content
     for folder in {path.parent for path in outputs.paths}:
         remove_stale(make_folder(folder))

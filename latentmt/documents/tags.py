@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Literal
 
+from latentmt.data.spans import find_spans
 from latentmt.results import Link, Translation
 
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
@@ -47,7 +48,7 @@ class _Words:
     """The words of a translation, and their alignment to the source."""
 
     def __init__(self, aligned: Translation) -> None:
-        self.spans = [match.span() for match in _WORD.finditer(aligned.text)]
+        self.spans = list(_words(aligned.text))
         self._links = sorted(aligned.alignment, key=lambda link: link.source)
         self._starts = [link.source[0] for link in self._links]
         self._reach = list(accumulate((link.source[1] for link in self._links), max))
@@ -78,6 +79,16 @@ class _Words:
         after = bisect_left(self._starts, position)
         following = self.shares(*self._links[after].source) if after < len(self._links) else {}
         return (self.shares(*self._links[after - 1].source) if after else {}), following
+
+
+def _words(text: str) -> Iterator[tuple[int, int]]:
+    """The words of a text. What is copied verbatim is one, so that no element gets into it."""
+    position = 0
+    for start, end in find_spans(text):
+        yield from (match.span() for match in _WORD.finditer(text, position, start))
+        yield start, end
+        position = end
+    yield from (match.span() for match in _WORD.finditer(text, position))
 
 
 def _overlap(a: tuple[int, int], b: tuple[int, int]) -> int:

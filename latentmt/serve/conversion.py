@@ -15,9 +15,11 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from latentmt.documents.formats import read_document
+from latentmt.documents.languages import Languages
 from latentmt.engines.backend import CheckCancelled
 from latentmt.results import Link, Translation
 from latentmt.serve.admission import Limits, RefusedError
+from latentmt.serve.facts import AUTO
 
 _PART_CHARACTERS, _PART_TEXTS = 2000, 64
 """A part has texts of about so many characters, and at most so many of them."""
@@ -26,13 +28,22 @@ _CHECK_SECONDS = 0.01
 T = TypeVar("T")
 
 
-class ReadRequest(BaseModel):
-    """A document to be read."""
+class DocumentRequest(BaseModel):
+    """A document, and the languages that it is translated between."""
 
     folder: Path
     name: str
     source: str
     target: str
+
+    @property
+    def languages(self) -> Languages:
+        """As far as they are known."""
+        return ("" if self.source == AUTO else self.source), self.target
+
+
+class ReadRequest(DocumentRequest):
+    """A document to be read."""
 
 
 class ReadResponse(BaseModel):
@@ -54,18 +65,16 @@ class PartRequest(BaseModel):
     inline: bool
 
 
-class RenderRequest(BaseModel):
+class RenderRequest(DocumentRequest):
     """A document to be written."""
 
-    folder: Path
-    name: str
     parts: int
 
 
 def read(request: ReadRequest, limits: Limits, check: CheckCancelled) -> tuple[list[list[str]], bool]:
     """The texts of a document, in parts, and whether they have inline elements."""
     content = (request.folder / "source").read_bytes()
-    document = _interruptible(lambda: read_document(request.name, content), check)
+    document = _interruptible(lambda: read_document(request.name, content, request.languages), check)
     characters = sum(map(len, document.texts))
     if characters > limits.max_document_characters:
         raise RefusedError(
@@ -100,7 +109,7 @@ def render(request: RenderRequest, check: CheckCancelled) -> None:
     content = (request.folder / "source").read_bytes()
 
     def written() -> bytes:
-        document = read_document(request.name, content)
+        document = read_document(request.name, content, request.languages)
         return document.render(list(_translations(request)))
 
     result = _interruptible(written, check) if request.parts else content

@@ -185,7 +185,7 @@ class Documents:
             part = {"folder": folder, "number": number, "inline": read["inline"]}
             await self._submit("part", document, part, seconds[number], read["inline"])
             document.done += texts
-        rendered = {"folder": folder, "name": document.name, "parts": len(parts)}
+        rendered = fields | {"parts": len(parts)}
         await self._submit("render", document, rendered, conversion, document.id)
 
     async def _submit(

@@ -152,7 +152,7 @@ class CancelledError(Exception):
 def test_alignments_come_back_from_the_journal_as_they_were(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "read_document", lambda name, content: Marked(content))
+    monkeypatch.setattr(jobs, "read_document", lambda name, content, languages: Marked(content))
     monkeypatch.setattr(jobs, "_BATCH_TEXTS", 3)
     source = tmp_path / "a.txt"
     texts = [*GERMAN[:10], *GERMAN[:4]]

@@ -45,6 +45,21 @@ def finished(client: Client, handle: dict[str, str]) -> dict[str, Any]:
         client.runner.run(asyncio.sleep(0.02))
 
 
+def test_a_catalogue_gets_the_language_of_its_translation(client: Client) -> None:
+    header = 'msgid ""\nmsgstr ""\n"Language: %s\\n"\n\n'
+    catalogue = f'{header % ""}msgid "{TEXT}"\nmsgstr ""\n'
+    for source in ("de", "auto"):
+        response = upload(client, "/translate_file", "a.po", catalogue.encode(), source=source, target="en")
+        result = client.request("GET", response.json()["translatedFileUrl"]).text
+        assert '"Language: en\\n"' in result
+        assert 'msgstr ""\n"Language' in result
+        assert not result.endswith('msgstr ""\n')
+    french = f'{header % "fr"}msgid "{TEXT}"\nmsgstr "Oui"\n'
+    response = upload(client, "/translate_file", "a.po", french.encode(), source="de", target="en")
+    assert response.status_code == 400
+    assert "a catalogue into 'fr'" in response.json()["error"]
+
+
 def test_a_file_is_translated_and_downloaded(client: Client, translator: Translator) -> None:
     url = upload(client, "/translate_file", "Brief & Co.txt", source="de", target="en").json()["translatedFileUrl"]
     assert url.startswith("http://localhost/download_file/")

@@ -1,0 +1,164 @@
+"""A PO file as lines, and the entries that they have. Which of them are translated is not known here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from latentmt.errors import UserError
+
+_LINE = re.compile(r"[^\n]*+\n|[^\n]++")
+_STRING = r'"(?:[^"\\\r\n]++|\\[^\r\n])*+"'
+_WRITTEN = re.compile(
+    r"[ \t]*+(?:(?P<keyword>msgctxt|msgid_plural|msgid|msgstr)[ \t]*+(?:\[[ \t]*+(?P<index>\d)[ \t]*+\])?[ \t]*+)?"
+    rf"(?P<strings>(?:{_STRING}[ \t]*+)++)[\r\n]*+\Z"
+)
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))|\"[ \t]*+\"", re.DOTALL)
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"'} | {value: f"\\{name}" for name, value in _CONTROLS.items()})
+_WIDTH = 78
+"""The longest line of a wrapped text, its quotes included, as GNU gettext writes it."""
+
+
+@dataclass
+class Entry:
+    """A message, and where it is written."""
+
+    context: str | None = None
+    id: str = ""
+    plural: str | None = None
+    strings: list[str] = field(default_factory=list)
+    """Its translations: one, or one for each plural form."""
+    line: int = 0
+    """Where the message begins: the first line that is no comment."""
+    start: int = 0
+    end: int = 0
+    """The lines of its translations: `start` up to, but not including, `end`."""
+    flags: dict[str, int] = field(default_factory=dict)
+    """Each with its line."""
+    previous: list[int] = field(default_factory=list)
+    """Lines that say what an older message was."""
+
+
+class _Reader:
+    """Reads entries line by line."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._entry = Entry()
+        self._fields: list[tuple[str, list[str]]] = []
+        """Those of the entry so far, with the pieces of their texts."""
+
+    def read(self, number: int, line: str) -> None:
+        content = line.strip()
+        if content.startswith("#"):
+            self._comment(number, content)
+        elif content:
+            match = _WRITTEN.match(line)
+            if match is None:
+                raise UserError(f"line {number + 1}: expected a comment, msgid, msgstr, or a text in quotes")
+            self._written(number, match)
+
+    def finish(self, number: int) -> None:
+        """End the entry that was read so far."""
+        names = [name for name, _ in self._fields]
+        if names and names[-1] != "msgstr":
+            raise UserError(f"line {number + 1}: expected msgstr")
+        if names:
+            texts = {name: unescaped("".join(pieces)) for name, pieces in self._fields if name != "msgstr"}
+            entry = self._entry
+            entry.context, entry.id, entry.plural = texts.get("msgctxt"), texts["msgid"], texts.get("msgid_plural")
+            entry.strings = [unescaped("".join(pieces)) for name, pieces in self._fields if name == "msgstr"]
+            self.entries.append(entry)
+            self._entry, self._fields = Entry(), []
+
+    def _comment(self, number: int, content: str) -> None:
+        if self._fields:
+            self.finish(number)
+        if content.startswith("#,"):
+            self._entry.flags |= {flag.strip(): number for flag in content[2:].split(",") if flag.strip()}
+        elif content.startswith("#|"):
+            self._entry.previous.append(number)
+        elif content.startswith("#~"):
+            self._entry = Entry()  # what is obsolete has the comments before it
+
+    def _written(self, number: int, match: re.Match[str]) -> None:
+        keyword, index, strings = match["keyword"], match["index"], match["strings"]
+        last = self._fields[-1][0] if self._fields else ""
+        if keyword is None:
+            if not self._fields:
+                raise UserError(f"line {number + 1}: expected msgid")
+            self._fields[-1][1].append(strings)
+        else:
+            if last == "msgstr" and keyword != "msgstr":
+                self.finish(number)
+                last = ""
+            self._check(number, keyword, index, last)
+            self._fields.append((keyword, [strings]))
+            if len(self._fields) == 1:
+                self._entry.line = number
+            if keyword == "msgstr" and last != "msgstr":
+                self._entry.start = number
+        self._entry.end = number + 1
+
+    def _check(self, number: int, keyword: str, index: str | None, last: str) -> None:
+        """Refuse a field that cannot be where it is."""
+        before = {"msgctxt": ("",), "msgid": ("", "msgctxt"), "msgid_plural": ("msgid",)}
+        has_plural = any(name == "msgid_plural" for name, _ in self._fields)
+        written = sum(name == "msgstr" for name, _ in self._fields)
+        allowed = before.get(keyword) or (("msgid_plural", "msgstr") if has_plural else ("msgid",))
+        expected = str(written) if keyword == "msgstr" and has_plural else None
+        if last not in allowed or index != expected:
+            found = keyword if index is None else f"{keyword}[{index}]"
+            raise UserError(f"line {number + 1}: {found} is not expected here")
+
+
+def read_entries(text: str) -> tuple[list[str], list[Entry]]:
+    """The lines of a PO file, and the entries in them. Obsolete ones are comments."""
+    lines = _LINE.findall(text)
+    reader = _Reader()
+    for number, line in enumerate(lines):
+        reader.read(number, line)
+    reader.finish(len(lines))
+    return lines, reader.entries
+
+
+def unescaped(strings: str) -> str:
+    """What strings in quotes say, one after the other."""
+    return _ESCAPE.sub(_character, strings.strip()[1:-1])
+
+
+def _character(match: re.Match[str]) -> str:
+    if match[1] or match[2]:
+        return chr(int(match[1], 8) if match[1] else int(match[2], 16))
+    if not match[3]:
+        return ""  # between two strings
+    return match[3] if match[3] in '"\\' else _CONTROLS.get(match[3], match[0])
+
+
+def written(keyword: str, text: str, newline: str, wrapped: bool = True) -> str:
+    """A field of an entry, as GNU gettext writes it: a line for each line of the text, wrapped if they are long."""
+    lines = [line.translate(_ESCAPED) for line in re.findall(r"[^\n]*+\n|[^\n]++", text)]
+    if len(lines) < 2 and not (wrapped and len(keyword) + 3 + sum(map(len, lines)) > _WIDTH + 1):
+        return f'{keyword} "{"".join(lines)}"{newline}'
+    pieces = [piece for line in lines for piece in (_filled(line) if wrapped else [line])]
+    return "".join([f'{keyword} ""{newline}', *(f'"{piece}"{newline}' for piece in pieces)])
+
+
+def _filled(line: str) -> list[str]:
+    """A line in pieces that are not too long, broken behind spaces."""
+    pieces: list[list[str]] = [[]]
+    length = 2
+    for word in re.findall(r"[^ ]*+ ++|[^ ]++", line):
+        if pieces[-1] and length + len(word.rstrip(" ")) > _WIDTH:
+            pieces.append([])
+            length = 2
+        pieces[-1].append(word)
+        length += len(word)
+    return ["".join(piece) for piece in pieces]
+
+
+def is_wrapped(lines: Sequence[str]) -> bool:
+    """Whether the texts of a file are wrapped."""
+    return all(len(line) <= _WIDTH + 4 or line.count(" ") < 2 for line in lines if not line.startswith("#"))

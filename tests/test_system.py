@@ -75,7 +75,7 @@ FUNCTIONS = {
 
 BLOCKED = f"""
 import asyncio, ctypes, importlib, os, signal, socket, subprocess, sys, types
-import fastapi, lxml.etree, markdown_it, numpy, onnxruntime, polib, prometheus_client, pydantic, py3langid, rich.console
+import fastapi, lxml.etree, markdown_it, numpy, onnxruntime, prometheus_client, pydantic, py3langid, rich.console
 import fsspec, matplotlib.pyplot, pyarrow.parquet, ray, zstandard
 import sentencepiece, selectolax.lexbor, typer, uvicorn, yaml, jaxtyping, safetensors, fcntl
 

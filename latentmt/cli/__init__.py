@@ -52,7 +52,7 @@ _USER_ERRNOS = (
 _EXTRAS = {
     **dict.fromkeys(("torch", "onnx"), "train"),
     **dict.fromkeys(("ray", "pyarrow", "fsspec", "zstandard"), "cluster"),
-    **dict.fromkeys(("lxml", "markdown_it", "mdit_py_plugins", "polib", "selectolax"), "documents"),
+    **dict.fromkeys(("lxml", "markdown_it", "mdit_py_plugins", "selectolax"), "documents"),
     **dict.fromkeys(("fastapi", "httptools", "prometheus_client", "py3langid", "uvicorn", "uvloop"), "serve"),
     "matplotlib": "plots",
 }

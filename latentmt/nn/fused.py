@@ -17,6 +17,12 @@ from torch import Tensor, nn
 
 MAX_TOKENS = 2048
 """The kernels are used up to this number of tokens, where launches dominate."""
+HAS_TRITON = (
+    not torch.version.hip
+    and importlib.util.find_spec("triton") is not None
+    and any(map(shutil.which, ("cc", "gcc", "clang")))
+)
+"""Whether kernels can be compiled, if there is a GPU: triton needs a C compiler."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MIN_SHARED_MEMORY = 200_000
 """Bytes of shared memory that a block needs. The kernels are tuned for an H200, which has 232,448."""
@@ -30,10 +36,8 @@ def enable_fused(device: torch.device) -> None:
     """Use the kernels on this device from now on, if it is a suitable GPU and triton and a C compiler are installed."""
     key = device.type, device.index
     if key not in _CAPABLE:
-        has_triton = device.type == "cuda" and not torch.version.hip and importlib.util.find_spec("triton")
-        properties = torch.cuda.get_device_properties(device) if has_triton else None
-        large = getattr(properties, "shared_memory_per_block_optin", 0) >= _MIN_SHARED_MEMORY
-        _CAPABLE[key] = large and any(map(shutil.which, ("cc", "gcc", "clang")))
+        properties = torch.cuda.get_device_properties(device) if HAS_TRITON and device.type == "cuda" else None
+        _CAPABLE[key] = getattr(properties, "shared_memory_per_block_optin", 0) >= _MIN_SHARED_MEMORY
 
 
 def linear(

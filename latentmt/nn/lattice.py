@@ -19,7 +19,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from latentmt.data.tokens import changes
+from latentmt.nn.fused import HAS_TRITON
 
+MAX_STATES = 2048
+"""The kernel holds the states of a row in registers, up to this number."""
 NEVER = -1e30
 """The log-probability of what cannot happen. Finite, so that sums of it are no NaN."""
 
@@ -109,6 +112,11 @@ def _arrivals(
     best: bool,
 ) -> Float[Tensor, "r p s"]:
     """The log-probability of being in a state at a place and of all labels before it, by the forward recursion."""
+    if HAS_TRITON and emission.is_cuda and emission.dtype == torch.float32 and emission.shape[2] <= MAX_STATES:
+        from latentmt.nn import lattice_kernel
+
+        run = lattice_kernel.arrivals_op if torch.compiler.is_compiling() else lattice_kernel.arrivals
+        return run(emission, starts, enter, skip, best, NEVER)
     plus = torch.maximum if best else torch.logaddexp
     reached, arrivals = torch.full_like(enter, NEVER), []
     for start, label in zip(starts.unbind(1), emission.unbind(1), strict=True):

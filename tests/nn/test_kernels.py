@@ -17,7 +17,7 @@ with pytest.MonkeyPatch.context() as patch:
     if DEVICE == "cpu":
         patch.setenv("TRITON_INTERPRET", "1")  # read when triton and kernels are imported, and when they run
     pytest.importorskip("triton")
-    from latentmt.nn import fused, kernels
+    from latentmt.nn import fused, kernels, lattice, lattice_kernel
 
 
 @pytest.fixture(autouse=True)
@@ -170,3 +170,25 @@ def test_unsuitable_inputs_use_torch() -> None:
                 held = tile.stages * (tile.rows + tile.outputs) * tile.inputs * size
                 assert held <= 200_000, (rows, inputs, outputs, norm, size, tile)
                 assert not norm or tile.inputs >= inputs
+
+
+@pytest.mark.parametrize(("rows", "places", "tokens"), [(1, 3, 1), (5, 20, 9), (3, 70, 40)])
+@pytest.mark.parametrize("best", [False, True])
+def test_the_lattice_is_that_of_torch(rows: int, places: int, tokens: int, best: bool) -> None:
+    """Several sentences a row, equal tokens beside each other, places and tokens of nobody, and what cannot be."""
+    generator = torch.Generator().manual_seed(places)
+
+    def draw(high: int, *shape: int) -> Tensor:
+        return torch.randint(high, shape, generator=generator)
+
+    emission = torch.randn(rows, places, 2 * tokens, generator=generator)
+    emission[draw(4, rows, places, 2 * tokens) == 0] = lattice.NEVER
+    starts = draw(6, rows, places) == 0
+    starts[:, 0] = True
+    enter, skip = (draw(2, rows, 2 * tokens) * lattice.NEVER for _ in range(2))
+    given = (emission.to(DEVICE), starts.to(DEVICE), enter.to(DEVICE), skip.to(DEVICE), best)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lattice, "HAS_TRITON", False)
+        expected = lattice._arrivals(*given)
+    found = lattice_kernel.arrivals(*given, lattice.NEVER)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)

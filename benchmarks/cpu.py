@@ -71,7 +71,8 @@ class System:
         assert teacher is not None
         with tempfile.TemporaryDirectory() as converted:
             convert(teacher, translator.tokenizer, Path(converted))
-            return translator.with_backend(cast(Backend, CTranslate2Engine(Path(converted), cores)))
+            engine = CTranslate2Engine(Path(converted), cores, translator.backend)
+            return translator.with_backend(cast(Backend, engine))
 
 
 @dataclass(frozen=True)
@@ -160,8 +161,10 @@ class CTranslate2Engine:
     rerankers: ClassVar = ["none"]
     latent_dim = None
 
-    def __init__(self, folder: Path, cores: int) -> None:
+    def __init__(self, folder: Path, cores: int, attention: Backend) -> None:
+        """`attention`: the same teacher in torch, which says where a span belongs that was lost in translation."""
         self._model = ctranslate2.Translator(str(folder), device="cpu", intra_threads=1, inter_threads=cores)
+        self.annotate = attention.annotate
 
     def best(
         self, sentences: Sequence[Sequence[int]], options: DecodingOptions, check_cancelled: object = None

@@ -97,7 +97,8 @@ def init_distributed(name: str = AUTO) -> Iterator[Ranks]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+    alone = device.type == "cuda" and _ranks_here() <= torch.cuda.device_count()
+    dist.init_process_group("nccl" if alone else "gloo", timeout=PATIENCE)  # NCCL wants a GPU for each rank
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size(), device)
     finally:
@@ -105,9 +106,19 @@ def init_distributed(name: str = AUTO) -> Iterator[Ranks]:
 
 
 def pick_device(name: str = AUTO, local: int = 0) -> torch.device:
-    """The device of that name; with `auto` a GPU if there is one. `local` is the rank on this machine."""
+    """The device of that name; with `auto` a GPU if there is one. `local` is the rank on this machine.
+
+    If there are more ranks than GPUs, they share them: distillation does not fill a GPU by itself.
+    """
     if name == AUTO:
         name = find_device(name).type
     if name.startswith("cuda:") and "WORLD_SIZE" in os.environ:
         raise UserError(f"device {name}: under torchrun every process takes a GPU of its own; say cuda")
+    if name == "cuda" and _ranks_here() > (gpus := torch.cuda.device_count()) > 0:
+        local %= gpus
     return find_device(f"cuda:{local}" if name == "cuda" else name)
+
+
+def _ranks_here() -> int:
+    """The number of ranks on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -146,7 +146,7 @@ def linear(
     residual = None if residual is None else residual.contiguous()
     tile = _tile(rows, inputs, outputs, norm, x.element_size())
     grid = triton.cdiv(outputs, tile.outputs), triton.cdiv(rows, tile.rows)
-    with _on(x.device):
+    with on_device(x.device):
         _linear[grid](
             x.contiguous(), weight, bias, norm_weight, norm_bias, residual, out,
             rows, inputs, outputs, eps,
@@ -163,7 +163,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Tensor:
     bias = bias.expand(rows, 1, queries, key.shape[2])
     assert all(tensor.stride(-1) == 1 for tensor in (query, key, value, bias)), "the last dimension is contiguous"
     out = torch.empty((rows, queries, heads * width), dtype=query.dtype, device=query.device)
-    with _on(query.device):
+    with on_device(query.device):
         _attention[(triton.cdiv(queries, 16), rows * heads)](
             query, key, value, bias, out,
             *query.stride()[:3], *key.stride()[:3], *value.stride()[:3], bias.stride(0), bias.stride(2),
@@ -196,7 +196,7 @@ def _tile(rows: int, inputs: int, outputs: int, norm: bool, size: int) -> _Tile:
     return _Tile(16, 32, padded, 4, 1) if norm else _Tile(64, 64, 128, 4, 3)
 
 
-def _on(device: torch.device) -> AbstractContextManager[object]:
+def on_device(device: torch.device) -> AbstractContextManager[object]:
     """Make the device current: triton launches on the current GPU."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 

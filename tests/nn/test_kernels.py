@@ -105,6 +105,9 @@ def test_kernels_are_custom_ops_for_the_compiler() -> None:
     query, key = torch.randn(2, 2, 5, 16, device=DEVICE), torch.randn(2, 2, 7, 16, device=DEVICE)
     bias = torch.zeros(2, 1, 5, 7, device=DEVICE)
     torch.library.opcheck(kernels.attend_op, (query, key, key, bias))
+    emission, starts = torch.randn(2, 5, 6, device=DEVICE), torch.zeros(2, 5, dtype=torch.bool, device=DEVICE)
+    enter = torch.zeros(2, 6, device=DEVICE)
+    torch.library.opcheck(lattice_kernel.arrivals_op, (emission, starts, enter, enter, False, lattice.NEVER))
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 import torch
 from batches import SIZE, VOCABULARY, packed, padded
-from torch import nn
+from torch import Tensor, nn
 
 from latentmt.data.batches import Cursor
 from latentmt.models.teacher import Teacher, TeacherConfig

@@ -124,11 +124,12 @@ class TrainStep:
         not_finite = (~torch.isfinite(norm)).float()
         # The fused kernel divides gradients by `grad_scale`, and skips the step if `found_inf` is set.
         scale = ((norm + 1e-6) / self._max_grad_norm).clamp(min=1.0)
-        self._adam.grad_scale = tokens * scale  # type: ignore[attr-defined]
+        divisor = tokens * scale
+        self._adam.grad_scale = divisor  # type: ignore[attr-defined]
         self._adam.found_inf = not_finite  # type: ignore[attr-defined]
         self._adam.step()
         if self._muon:
-            self._muon.step(self.controls["learning_rate"], tokens * scale, not_finite)
+            self._muon.step(self.controls["learning_rate"], divisor, not_finite)
         change = list(torch._foreach_sub([parameter.detach() for parameter in self.parameters], self.ema))
         torch._foreach_mul_(change, 1.0 - self.controls["ema_decay"])
         torch._foreach_add_(self.ema, change)

@@ -159,6 +159,30 @@ def test_the_encoding_stays_if_it_has_all_characters() -> None:
     assert 'msgid "schön"\nmsgstr "→ nice"' in result
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "before", ["# Converted from charset=ISO-8859-1 by hand.\n", '#~ msgid "charset=ISO-8859-1"\n#~ msgstr ""\n']
+)
+def test_only_the_header_says_the_encoding(before: str, newline: str) -> None:
+    kept = '# Jürgen\nmsgid "grün"\nmsgstr "naïve"\n\nmsgctxt "a"\nmsgid ""\nmsgstr "charset=ISO-8859-1"\n\n'
+    source = (before + HEADER + kept + 'msgid "Preis charset=ISO-8859-1"\nmsgstr ""\n').replace("\n", newline)
+    document = read_document("a.po", source.encode(), ("de", "en"))
+    result = document.render([Translation("price – net")]).decode()
+    assert result == source.removesuffix(f'""{newline}') + f'"price – net"{newline}'
+    header = HEADER.replace("UTF-8", "ISO-8859-1")
+    for first in ("", 'msgid "a"\nmsgstr "b"\n'):
+        latin = (before.replace("ISO-8859-1", "UTF-8") + first + header + kept).replace("\n", newline).encode("latin-1")
+        assert translated(latin) == latin
+
+
+def test_without_a_header_a_catalogue_is_utf_8() -> None:
+    source = 'msgid "Ä charset=ISO-8859-1"\nmsgstr ""\n'
+    result = read_document("a.po", source.encode()).render([Translation("Ä–")]).decode()
+    assert result == source.replace('msgstr ""', 'msgstr "Ä–"')
+    with pytest.raises(UserError, match=r"\Aa\.po: line 1: not UTF-8\Z"):
+        translated(source.encode("latin-1"))
+
+
 def test_translations_into_another_language_are_not_mixed() -> None:
     french = HEADER.replace("Language: en", "Language: fr")
     with pytest.raises(UserError, match=r"^a\.po: a catalogue into 'fr', but what is translated is into 'en'$"):

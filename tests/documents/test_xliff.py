@@ -145,6 +145,23 @@ def test_bytes_around_units_stay() -> None:
     assert result == head + body.replace("\r\n </trans", target) + tail
 
 
+def test_what_has_no_references_keeps_its_bytes() -> None:
+    around = "<!-- &nbsp; <![CDATA[ --><?p &nbsp;?><note><![CDATA[a &euro; <!-- ]]></note>"
+    unit = '<trans-unit id="1"><source><![CDATA[Schreibe &nbsp; jetzt]]></source>%s</trans-unit>'
+    document = read_document("a.xlf", old(around + unit % "").encode(), ("de", "en"))
+    assert document.texts == ["Schreibe &nbsp; jetzt"]
+    result = document.render([Translation("Write &nbsp; now")]).decode()
+    target = f"<target {STATE_1}>Write &amp;nbsp; now</target>"
+    assert result == old(around + unit % target, 'source-language="de" target-language="en"')
+    assert "<source>a\u00a0b</source>" in translated(new("<segment><source>a&nbsp;b</source></segment>"))
+
+
+@pytest.mark.parametrize("part", ["<!--", "<![CDATA[", "<?", "&a", "-->"])
+def test_long_files_take_linear_time(part: str) -> None:
+    with pytest.raises(UserError, match=r"\Aa\.xlf: the file: no well-formed XML[^\n]*\Z"):
+        translated(part * 200_000)
+
+
 INLINE = {
     1: ("g", ["<x id='3'/>", "<ph id='4'>%s</ph>", "<bx id='5'/>", "<ex id='5'/>", "<bpt id='6'/>", "<ept id='6'/>"]),
     2: ("pc", ["<ph id='3'/>", "<sc id='5'/>", "<ec startRef='5'/>", "<sm id='6'/>", "<em startRef='6'/>"]),
@@ -153,7 +170,8 @@ INLINE = {
 
 def contents(version: int) -> st.SearchStrategy[str]:
     name, empty = INLINE[version]
-    leaves = st.sampled_from(["ein ", "Haus", " ", "\n", "&lt;", "&amp;b ", "{x}", "<!-- c -->", "<?p i?>", *empty])
+    texts = ["ein ", "Haus", " ", "\n", "&lt;", "&amp;b ", "{x}", "<!-- c -->", "<?p i?>", "<![CDATA[a &nbsp;]]>"]
+    leaves = st.sampled_from([*texts, *empty])
     return st.recursive(
         leaves, lambda inner: st.lists(inner, max_size=4).map(lambda many: f"<{name} id='1'>{''.join(many)}</{name}>")
     )

@@ -41,7 +41,7 @@ class PoFile:
     def __init__(self, content: bytes, languages: Languages = UNKNOWN) -> None:
         text, self._encoding = decode(content, _declared(content))
         self._lines = lines_of(text)
-        entries = list(entries_in(self._lines))
+        entries = list(entries_in(self._lines, "utf-8" if self._encoding.mark else self._encoding.name))
         self._newline = "\r\n" if self._lines and self._lines[0].endswith("\r\n") else "\n"
         self._wrapped = is_wrapped(self._lines)
         self._header = next((entry for entry in entries if _is_header(entry)), None)
@@ -113,7 +113,7 @@ def _declared(content: bytes) -> str:
     """The encoding that the header says. Only its syntax is read for that, which is ASCII, and no comment."""
     fields = ""
     with suppress(UserError):  # what is malformed is refused when the encoding is known
-        header = next(filter(_is_header, entries_in(lines_of(content.decode("latin-1")))), None)
+        header = next(filter(_is_header, entries_in(lines_of(content.decode("latin-1")), "latin-1")), None)
         fields = header.strings[0] if header else ""
     match = _CHARSET.search(fields)
     return "utf-8" if match is None or match[1] == "CHARSET" else encoding_named(match[1])  # CHARSET: a template

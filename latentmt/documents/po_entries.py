@@ -14,7 +14,12 @@ _WRITTEN = re.compile(
     r"[ \t]*+(?:(?P<keyword>msgctxt|msgid_plural|msgid|msgstr)[ \t]*+(?:\[[ \t]*+(?P<index>\d)[ \t]*+\])?[ \t]*+)?"
     rf"(?P<strings>(?:{_STRING}[ \t]*+)++)[\r\n]*+\Z"
 )
-_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))|\"[ \t]*+\"", re.DOTALL)
+_BYTE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2}))")
+_BETWEEN = r"\"[ \t]*+\""
+"""The end of a string, and the beginning of the next."""
+_ESCAPE = re.compile(
+    rf"(?P<bytes>(?:\\(?:[0-7]{{1,3}}|x[0-9A-Fa-f]{{1,2}})(?:{_BETWEEN})*+)++)|\\(?P<character>.)|{_BETWEEN}", re.DOTALL
+)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"'} | {value: f"\\{name}" for name, value in _CONTROLS.items()})
 _WIDTH = 78
@@ -44,7 +49,8 @@ class Entry:
 class _Reader:
     """Reads entries line by line."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
         self._entry = Entry()
         self._fields: list[tuple[str, list[str]]] = []
         """Those of the entry so far, with the pieces of their texts."""
@@ -67,10 +73,16 @@ class _Reader:
             return None
         if self._fields[-1][0] != "msgstr":
             raise UserError(f"line {number + 1}: expected msgstr")
-        texts = {name: unescaped("".join(pieces)) for name, pieces in self._fields if name != "msgstr"}
         entry = self._entry
+        try:
+            read = [(name, unescaped("".join(pieces), self._encoding)) for name, pieces in self._fields]
+        except ValueError:
+            raise UserError(
+                f"line {entry.line + 1}: a message with escapes that are not {self._encoding.upper()}"
+            ) from None
+        texts = dict(read)
         entry.context, entry.id, entry.plural = texts.get("msgctxt"), texts["msgid"], texts.get("msgid_plural")
-        entry.strings = [unescaped("".join(pieces)) for name, pieces in self._fields if name == "msgstr"]
+        entry.strings = [text for name, text in read if name == "msgstr"]
         self._entry, self._fields = Entry(), []
         return entry
 
@@ -122,9 +134,12 @@ def lines_of(text: str) -> list[str]:
     return _LINE.findall(text)
 
 
-def entries_in(lines: Sequence[str]) -> Iterator[Entry]:
-    """The entries in the lines of a PO file, each as soon as it ends. Obsolete ones are comments."""
-    reader = _Reader()
+def entries_in(lines: Sequence[str], encoding: str) -> Iterator[Entry]:
+    """The entries in the lines of a PO file, each as soon as it ends. Obsolete ones are comments.
+
+    `encoding`: of the bytes that are written as numbers.
+    """
+    reader = _Reader(encoding)
     for number, line in enumerate(lines):
         if entry := reader.read(number, line):
             yield entry
@@ -132,17 +147,21 @@ def entries_in(lines: Sequence[str]) -> Iterator[Entry]:
         yield entry
 
 
-def unescaped(strings: str) -> str:
-    """What strings in quotes say, one after the other."""
-    return _ESCAPE.sub(_character, strings.strip()[1:-1])
+def unescaped(strings: str, encoding: str = "utf-8") -> str:
+    """What strings in quotes say, one after the other. Numbers are bytes; a ValueError says that they are no text."""
+    return _ESCAPE.sub(lambda match: _said(match, encoding), strings.strip()[1:-1])
 
 
-def _character(match: re.Match[str]) -> str:
-    if match[1] or match[2]:
-        return chr(int(match[1], 8) if match[1] else int(match[2], 16))
-    if not match[3]:
+def _said(match: re.Match[str], encoding: str) -> str:
+    if match["bytes"]:
+        numbers = _BYTE.findall(match["bytes"])
+        return bytes(int(octal, 8) if octal else int(hexadecimal, 16) for octal, hexadecimal in numbers).decode(
+            encoding
+        )
+    character = match["character"]
+    if not character:
         return ""  # between two strings
-    return match[3] if match[3] in '"\\' else _CONTROLS.get(match[3], match[0])
+    return character if character in '"\\' else _CONTROLS.get(character, match[0])
 
 
 def written(keyword: str, text: str, newline: str, wrapped: bool = True) -> str:

@@ -116,6 +116,34 @@ def test_escapes_are_those_of_c_and_others_stay() -> None:
     assert unescaped(r'"\"\\\n\t\101\x41\q"') == '"\\\n\tAA\\q'
 
 
+@pytest.mark.parametrize(
+    ("encoding", "strings"),
+    [
+        ("UTF-8", r'"F\303\274r dich"'),
+        ("UTF-8", r'"F\xc3\xBCr dich"'),
+        ("UTF-8", '"F\\303"\n"\\274r dich"'),
+        ("UTF-8", '"F\\xC3" "" "\\274"\n"r dich"'),
+        ("ISO-8859-1", r'"F\374r dich"'),
+        ("UTF-16", r'"F\303\274r dich"'),
+    ],
+)
+def test_numbers_in_escapes_are_bytes(encoding: str, strings: str) -> None:
+    source = f"{HEADER.replace('UTF-8', encoding)}msgid {strings}\nmsgstr "
+    result = translated(f'{source}""\n'.encode(encoding)).decode(encoding)
+    assert result == f'{source}"FÜR DICH"\n'
+
+
+@pytest.mark.parametrize("written", [r"\374", r"\777", r"\303 \274", r"\xfc"])
+def test_numbers_in_escapes_that_are_no_text_are_refused(written: str) -> None:
+    with pytest.raises(UserError, match=r"\Aa\.po: line 2: a message with escapes that are not UTF-8\Z"):
+        translated(f'# a\nmsgid "F{written}r"\nmsgstr ""\n')
+
+
+@pytest.mark.parametrize("part", [r"\101", '""', r'\101""', '"', '"\t'])
+def test_long_strings_take_linear_time(part: str) -> None:
+    unescaped('"' + part * 100_000)
+
+
 @given(st.text(st.sampled_from('ab \\"\n\t\r\a\x7fxn0ä')), st.booleans())
 def test_strings_are_read_as_they_were_written(text: str, wrapped: bool) -> None:
     field = written("msgstr", text, "\n", wrapped)

@@ -1,8 +1,9 @@
 """XLIFF 1 and 2 (.xlf, .xliff): sources without a translation get a target. Sources stay as they are.
 
 A target that is there is kept, unless it has no text, or its state says that it is to be translated. A new one has the
-elements of its source, placed by alignment, and says that it is translated, in XLIFF 1 by a machine. Where placeholders
-without a number come in another order than in the source, it says that somebody has to look at it.
+elements of its source, placed by alignment, and says that it is translated, in XLIFF 1 by a machine; its unit is
+approved no longer. Where placeholders without a number come in another order than in the source, it says that somebody
+has to look at it.
 """
 
 from __future__ import annotations
@@ -200,6 +201,8 @@ class _Unit:
         facts = self._version.done
         if not keeps_arguments(_text(self._model), _text(target)):
             facts = self._version.review
+        if self._element.get("approved") == "yes":  # the old target was
+            del self._element.attrib["approved"]
         element = self._element if self._version.state_of_unit else target
         for name in _STATE:
             element.attrib.pop(name, None)

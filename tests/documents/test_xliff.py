@@ -85,6 +85,18 @@ def test_targets_are_kept_unless_they_have_no_text_or_are_to_be_translated(targe
     old_unit(approved, approved, ' approved="yes"')
 
 
+@pytest.mark.parametrize("target", ["", "<target/>", "<target> </target>"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_unit_with_a_new_target_is_approved_no_longer(target: str, reverse: bool) -> None:
+    unit = '<trans-unit id="1" approved="yes"><source>%s hat %d.</source>' + target + "</trans-unit>"
+    result = translated(old(unit), reverse)
+    assert '<trans-unit id="1"><source>' in result
+    assert "HAT" in result
+    kept = '<trans-unit id="2" approved="yes"><source>ja</source><target>yes</target></trans-unit>'
+    assert kept in translated(old(unit + kept))
+    assert '<trans-unit id="1" approved="no"><source>' in translated(old(unit.replace('"yes"', '"no"')))
+
+
 def test_choices_are_translated_unless_elements_are_in_them() -> None:
     before = "<source>{n, plural,\n =1 {ein &lt;b&gt;Haus&lt;/b&gt;} other {# Häuser}}</source>"
     target = "{n, plural, =1 {EIN &lt;b&gt;HAUS&lt;/b&gt;} other {# HÄUSER}}"

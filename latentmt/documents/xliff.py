@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from lxml import etree
@@ -182,10 +182,11 @@ class _Unit:
         self, version: _Version, dialect: Mixed, element: Element, model: Element, old: Element | None, language: str
     ) -> None:
         """`model`: what the target will be like; `old`: a target that is to be replaced."""
-        self._version, self._dialect, self._language = version, dialect, language
+        self._version, self._language = version, language
+        self._dialect = replace(dialect, by_lines=_keeps_lines(model))
         self._element, self._model, self._old = element, model, old
         self._message = None if len(model) else Message(_lines(model))
-        content = self._message or Paragraph(model, dialect, frozenset())
+        content = self._message or Paragraph(model, self._dialect, frozenset())
         self.texts, self.inline = content.texts, content.inline
 
     def translate(self, translations: Sequence[Translation]) -> None:
@@ -231,7 +232,12 @@ class _Unit:
 def _lines(element: Element) -> str:
     """What an element without others says, with its line ends if they mean something."""
     text: str = element.text or ""
-    return text if _inherited(element, f"{_XML}space") == "preserve" else _WRAPPED.sub(" ", text)
+    return text if _keeps_lines(element) else _WRAPPED.sub(" ", text)
+
+
+def _keeps_lines(element: Element) -> bool:
+    """Whether line ends in an element mean something."""
+    return _inherited(element, f"{_XML}space") == "preserve"
 
 
 def _can_be_translated(element: Element) -> bool:

@@ -127,6 +127,22 @@ def test_segments_and_attributes_go_to_the_target() -> None:
     assert "JA.\nNEIN.</target>" in result
 
 
+def test_line_ends_that_mean_something_stay_beside_elements() -> None:
+    unit = '<trans-unit id="1"%s><source>%s</source>%s</trans-unit>'
+    for text in (
+        'Zeile eins\n  Zeile <g id="1">zwei</g> und\n\nmehr ',
+        '<x id="1"/>eins\n<g id="1">zwei\n drei</g>\n',
+        '<bx id="1"/>eins\nzwei<ex id="1"/> drei&#13;\nvier<x id="2" ctype="lb"/>\nfünf',
+    ):
+        result = translated(old(unit % (' xml:space="preserve"', text, "")))
+        target = re.sub(
+            r"(<[^<>]*>)|&#13;|\w", lambda found: found[0] if found[0][0] in "<&" else found[0].upper(), text
+        )
+        assert f"<source>{text}</source><target {STATE_1}>{target}</target>" in result
+    folded = translated(old(unit % ("", 'eins\n <g id="1">zwei</g>', "")))
+    assert f'<target {STATE_1}>EINS <g id="1">ZWEI</g></target>' in folded
+
+
 @pytest.mark.parametrize("attributes", ["", ' state="initial" subState="a:b"'])
 def test_segments_of_version_2(attributes: str) -> None:
     source = (
@@ -209,12 +225,16 @@ def sources(version: int) -> st.SearchStrategy[tuple[int, list[str]]]:
     return st.tuples(st.just(version), st.lists(st.lists(contents(version), max_size=5).map("".join), max_size=3))
 
 
-@given(sources(1) | sources(2), st.booleans())
-def test_sources_stay_and_targets_have_what_they_have(case: tuple[int, list[str]], reverse: bool) -> None:
+@given(sources(1) | sources(2), st.booleans(), st.booleans())
+def test_sources_stay_and_targets_have_what_they_have(
+    case: tuple[int, list[str]], reverse: bool, by_lines: bool
+) -> None:
     version, texts = case
     unit = "<segment><source>%s</source></segment>"
     if version == 1:
         unit = "<trans-unit id='1'>\n<source>%s</source>\n</trans-unit>"
+    if by_lines:
+        unit = unit.replace("<source", "<source xml:space='preserve'")
     source = (old if version == 1 else new)("".join(unit % text for text in texts))
     result = translated(source, reverse)
     before, after = (etree.fromstring(text.encode()) for text in (source, result))
@@ -228,6 +248,8 @@ def test_sources_stay_and_targets_have_what_they_have(case: tuple[int, list[str]
             assert described(target) == described(element)
             letters = [sorted(re.sub(r"\s", "", "".join(one.itertext())).casefold()) for one in (element, target)]
             assert letters[0] == letters[1]
+            ends = ["".join(one.itertext()).count("\n") for one in (element, target)]
+            assert not by_lines or ends[0] == ends[1]
     assert "initial" in result or translated(result) == result
 
 

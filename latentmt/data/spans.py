@@ -29,6 +29,9 @@ _NESTED = reduce(lambda inner, _: rf"(?:[^{{}}]++|\{{{inner}\}})*+", range(5), r
 CHOICE = rf"\{{\w{{1,40}}\s{{0,9}},\s{{0,9}}(?:plural|select|selectordinal)\s{{0,9}},{_NESTED}\}}"
 """Texts to choose from, as ICU has them: {count, plural, one {# file} other {# files}}."""
 
+_BETWEEN = r"und|oder|bis|bzw\.|and|or|to"
+"""Words that may be between braces that are named: the keys { and } are missing."""
+
 # The first kind that matches at a position wins. Quantifiers are possessive or bounded, so matching is linear.
 _KINDS = {
     "code": r"`[^`\n]{1,200}`",
@@ -37,7 +40,8 @@ _KINDS = {
     "mail": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,5}",
     "choice": CHOICE,
     "reference": r"\$t\([^()\n]{1,200}\)",
-    "braces": r"[$%]?\{\{?[\w.:$#@!-]{0,60}\}\}?|\{\{[^{}\n]{0,60}\}\}|\{ [\w.]{1,60} \}"
+    "braces": r"[$%]?\{\{?[\w.:$#@!-]{0,60}\}\}?|\{\{[^{}\n]{0,60}\}\}"
+    rf"|\{{ (?!(?i:{_BETWEEN}) )[\w.]{{1,60}} \}}"
     r"|\{\w{1,40}, ?(?:plural|select|number|date|time)[^{}\n]{0,60}\}|\{[\w.]{0,60}(?:![rsa])?:[^{}\s]{1,40}\}",
     "date": rf"{_DATE}(?:[-./:]{{1,2}}{_DATE}){{1,9}}(?![^\W\d_])|(?<!\d){_DATE}(?<!d)(?![^\W\d_])",
     "format": r"%\(\w{1,40}\)[sdif]|%\d{1,2}\$[sd@]|%L?\d{1,2}(?!\w|[.,]\d|\$)|%%"

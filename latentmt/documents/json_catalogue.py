@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from latentmt.documents.encoding import decode
-from latentmt.documents.languages import UNKNOWN, Languages
+from latentmt.documents.languages import UNKNOWN, Languages, check_languages
 from latentmt.documents.messages import Message, keeps_arguments
 from latentmt.errors import UserError
 from latentmt.results import Translation
@@ -50,7 +50,9 @@ class JsonCatalogue:
         root = _parsed(self._source)
         self._ascii = self._source.isascii() and _ESCAPED.search(self._source) is not None
         is_extension = all(isinstance(entry, dict) and isinstance(entry.get("message"), str) for entry in root.values())
-        self._locale = [value for value in values if arb and languages[1] and list(value.path) == [_LOCALE]]
+        self._locale = [value for value in values if arb and list(value.path) == [_LOCALE]]
+        for value in self._locale:
+            check_languages(value.text, "", languages)
         self._language = languages[1]
         self._messages = [
             (value, Message(value.text))
@@ -64,7 +66,7 @@ class JsonCatalogue:
 
     def render(self, translations: Sequence[Translation]) -> bytes:
         remaining = iter(translations)
-        changed = [(value, self._language) for value in self._locale]
+        changed = [(value, self._language) for value in self._locale if self._language]
         for value, message in self._messages:
             text = message.render(list(islice(remaining, len(message.texts))))
             if text != value.text and keeps_arguments(value.text, text):

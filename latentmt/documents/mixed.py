@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +10,8 @@ from typing import Literal
 from latentmt.documents.flow import MAX_INLINE_DEPTH
 from latentmt.documents.paragraphs import Item, Place
 from latentmt.documents.tree import Element
+
+_LINE = re.compile(r"[^\r\n]++|[\r\n]++")
 
 Kind = Literal["inline", "block", "break", "verbatim", "space"]
 """Part of a sentence; around sentences; between two; untouched in one; read as a space."""
@@ -23,13 +26,14 @@ class Mixed:
     """The range that an element begins (True) or ends."""
     key: Callable[[Element], str] = lambda element: ""
     """Inline elements with the same one look the same; where it is empty, none does."""
+    by_lines: bool = False
+    """Whether line ends are between sentences."""
 
     def read(self, container: Element) -> tuple[list[Item], None]:
         return list(self._items(container, 0)), None
 
     def _items(self, parent: Element, depth: int) -> Iterator[Item]:
-        if parent.text:
-            yield Item("text", text=parent.text)
+        yield from self._text(parent.text)
         for child in parent:
             kind: Kind = self.kind(child) if isinstance(child.tag, str) else "verbatim"
             match kind:
@@ -45,8 +49,11 @@ class Mixed:
                 case _:
                     mark = self.mark(child) if kind == "verbatim" else None
                     yield Item("put", (child,), boundary=kind == "break", mark=mark)
-            if child.tail:
-                yield Item("text", text=child.tail)
+            yield from self._text(child.tail)
+
+    def _text(self, text: str | None) -> Iterator[Item]:
+        for piece in _LINE.findall(text or "") if self.by_lines else filter(None, [text]):
+            yield Item("text", text=piece, boundary=self.by_lines and piece[0] in "\r\n")
 
     def empty(self, element: Element) -> None:
         element.text = None

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
 from latentmt.documents.encoding import decode, encoding_named
 from latentmt.documents.languages import PLURAL_FORMS, UNKNOWN, Languages, check_languages, is_same
 from latentmt.documents.messages import Message, keeps_arguments
-from latentmt.documents.po_entries import Entry, is_wrapped, read_entries, written
+from latentmt.documents.po_entries import Entry, entries_in, is_wrapped, lines_of, written
+from latentmt.errors import UserError
 from latentmt.results import Translation
 
 _CHARSET = re.compile(r"\bcharset=([\w.:-]{1,40})")
-_HEAD = 1 << 16
-"""Bytes in which the encoding is looked for."""
 _PLURALS = re.compile(r"\bnplurals[ \t]{0,9}=[ \t]{0,9}([1-9])\b")
 _FUZZY = "fuzzy"
 
@@ -40,7 +40,8 @@ class PoFile:
 
     def __init__(self, content: bytes, languages: Languages = UNKNOWN) -> None:
         text, self._encoding = decode(content, _declared(content))
-        self._lines, entries = read_entries(text)
+        self._lines = lines_of(text)
+        entries = list(entries_in(self._lines, "utf-8" if self._encoding.mark else self._encoding.name))
         self._newline = "\r\n" if self._lines and self._lines[0].endswith("\r\n") else "\n"
         self._wrapped = is_wrapped(self._lines)
         self._header = next((entry for entry in entries if _is_header(entry)), None)
@@ -109,9 +110,13 @@ class PoFile:
 
 
 def _declared(content: bytes) -> str:
-    match = _CHARSET.search(content[:_HEAD].decode("latin-1"))
-    label = match[1] if match else "CHARSET"
-    return "utf-8" if label == "CHARSET" else encoding_named(label)  # so it is in templates
+    """The encoding that the header says. Only its syntax is read for that, which is ASCII, and no comment."""
+    fields = ""
+    with suppress(UserError):  # what is malformed is refused when the encoding is known
+        header = next(filter(_is_header, entries_in(lines_of(content.decode("latin-1")), "latin-1")), None)
+        fields = header.strings[0] if header else ""
+    match = _CHARSET.search(fields)
+    return "utf-8" if match is None or match[1] == "CHARSET" else encoding_named(match[1])  # CHARSET: a template
 
 
 def _is_header(entry: Entry) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from latentmt.errors import UserError
@@ -14,7 +14,12 @@ _WRITTEN = re.compile(
     r"[ \t]*+(?:(?P<keyword>msgctxt|msgid_plural|msgid|msgstr)[ \t]*+(?:\[[ \t]*+(?P<index>\d)[ \t]*+\])?[ \t]*+)?"
     rf"(?P<strings>(?:{_STRING}[ \t]*+)++)[\r\n]*+\Z"
 )
-_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|(.))|\"[ \t]*+\"", re.DOTALL)
+_BYTE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2}))")
+_BETWEEN = r"\"[ \t]*+\""
+"""The end of a string, and the beginning of the next."""
+_ESCAPE = re.compile(
+    rf"(?P<bytes>(?:\\(?:[0-7]{{1,3}}|x[0-9A-Fa-f]{{1,2}})(?:{_BETWEEN})*+)++)|\\(?P<character>.)|{_BETWEEN}", re.DOTALL
+)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"'} | {value: f"\\{name}" for name, value in _CONTROLS.items()})
 _WIDTH = 78
@@ -44,46 +49,55 @@ class Entry:
 class _Reader:
     """Reads entries line by line."""
 
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
         self._entry = Entry()
         self._fields: list[tuple[str, list[str]]] = []
         """Those of the entry so far, with the pieces of their texts."""
 
-    def read(self, number: int, line: str) -> None:
+    def read(self, number: int, line: str) -> Entry | None:
+        """Read a line, and return the entry that it ends."""
         content = line.strip()
         if content.startswith("#"):
-            self._comment(number, content)
-        elif content:
-            match = _WRITTEN.match(line)
-            if match is None:
-                raise UserError(f"line {number + 1}: expected a comment, msgid, msgstr, or a text in quotes")
-            self._written(number, match)
+            return self._comment(number, content)
+        if not content:
+            return None
+        match = _WRITTEN.match(line)
+        if match is None:
+            raise UserError(f"line {number + 1}: expected a comment, msgid, msgstr, or a text in quotes")
+        return self._written(number, match)
 
-    def finish(self, number: int) -> None:
-        """End the entry that was read so far."""
-        names = [name for name, _ in self._fields]
-        if names and names[-1] != "msgstr":
+    def finish(self, number: int) -> Entry | None:
+        """End the entry that was read so far, if there is one."""
+        if not self._fields:
+            return None
+        if self._fields[-1][0] != "msgstr":
             raise UserError(f"line {number + 1}: expected msgstr")
-        if names:
-            texts = {name: unescaped("".join(pieces)) for name, pieces in self._fields if name != "msgstr"}
-            entry = self._entry
-            entry.context, entry.id, entry.plural = texts.get("msgctxt"), texts["msgid"], texts.get("msgid_plural")
-            entry.strings = [unescaped("".join(pieces)) for name, pieces in self._fields if name == "msgstr"]
-            self.entries.append(entry)
-            self._entry, self._fields = Entry(), []
+        entry = self._entry
+        try:
+            read = [(name, unescaped("".join(pieces), self._encoding)) for name, pieces in self._fields]
+        except ValueError:
+            raise UserError(
+                f"line {entry.line + 1}: a message with escapes that are not {self._encoding.upper()}"
+            ) from None
+        texts = dict(read)
+        entry.context, entry.id, entry.plural = texts.get("msgctxt"), texts["msgid"], texts.get("msgid_plural")
+        entry.strings = [text for name, text in read if name == "msgstr"]
+        self._entry, self._fields = Entry(), []
+        return entry
 
-    def _comment(self, number: int, content: str) -> None:
-        if self._fields:
-            self.finish(number)
+    def _comment(self, number: int, content: str) -> Entry | None:
+        ended = self.finish(number)
         if content.startswith("#,"):
             self._entry.flags |= {flag.strip(): number for flag in content[2:].split(",") if flag.strip()}
         elif content.startswith("#|"):
             self._entry.previous.append(number)
         elif content.startswith("#~"):
             self._entry = Entry()  # what is obsolete has the comments before it
+        return ended
 
-    def _written(self, number: int, match: re.Match[str]) -> None:
+    def _written(self, number: int, match: re.Match[str]) -> Entry | None:
+        ended = None
         keyword, index, strings = match["keyword"], match["index"], match["strings"]
         last = self._fields[-1][0] if self._fields else ""
         if keyword is None:
@@ -92,7 +106,7 @@ class _Reader:
             self._fields[-1][1].append(strings)
         else:
             if last == "msgstr" and keyword != "msgstr":
-                self.finish(number)
+                ended = self.finish(number)
                 last = ""
             self._check(number, keyword, index, last)
             self._fields.append((keyword, [strings]))
@@ -101,6 +115,7 @@ class _Reader:
             if keyword == "msgstr" and last != "msgstr":
                 self._entry.start = number
         self._entry.end = number + 1
+        return ended
 
     def _check(self, number: int, keyword: str, index: str | None, last: str) -> None:
         """Refuse a field that cannot be where it is."""
@@ -114,27 +129,39 @@ class _Reader:
             raise UserError(f"line {number + 1}: {found} is not expected here")
 
 
-def read_entries(text: str) -> tuple[list[str], list[Entry]]:
-    """The lines of a PO file, and the entries in them. Obsolete ones are comments."""
-    lines = _LINE.findall(text)
-    reader = _Reader()
+def lines_of(text: str) -> list[str]:
+    """The lines of a PO file, each with its end."""
+    return _LINE.findall(text)
+
+
+def entries_in(lines: Sequence[str], encoding: str) -> Iterator[Entry]:
+    """The entries in the lines of a PO file, each as soon as it ends. Obsolete ones are comments.
+
+    `encoding`: of the bytes that are written as numbers.
+    """
+    reader = _Reader(encoding)
     for number, line in enumerate(lines):
-        reader.read(number, line)
-    reader.finish(len(lines))
-    return lines, reader.entries
+        if entry := reader.read(number, line):
+            yield entry
+    if entry := reader.finish(len(lines)):
+        yield entry
 
 
-def unescaped(strings: str) -> str:
-    """What strings in quotes say, one after the other."""
-    return _ESCAPE.sub(_character, strings.strip()[1:-1])
+def unescaped(strings: str, encoding: str = "utf-8") -> str:
+    """What strings in quotes say, one after the other. Numbers are bytes; a ValueError says that they are no text."""
+    return _ESCAPE.sub(lambda match: _said(match, encoding), strings.strip()[1:-1])
 
 
-def _character(match: re.Match[str]) -> str:
-    if match[1] or match[2]:
-        return chr(int(match[1], 8) if match[1] else int(match[2], 16))
-    if not match[3]:
+def _said(match: re.Match[str], encoding: str) -> str:
+    if match["bytes"]:
+        numbers = _BYTE.findall(match["bytes"])
+        return bytes(int(octal, 8) if octal else int(hexadecimal, 16) for octal, hexadecimal in numbers).decode(
+            encoding
+        )
+    character = match["character"]
+    if not character:
         return ""  # between two strings
-    return match[3] if match[3] in '"\\' else _CONTROLS.get(match[3], match[0])
+    return character if character in '"\\' else _CONTROLS.get(character, match[0])
 
 
 def written(keyword: str, text: str, newline: str, wrapped: bool = True) -> str:

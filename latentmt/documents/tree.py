@@ -13,14 +13,19 @@ from latentmt.errors import UserError
 Element = Any
 """Of lxml, which has no types."""
 
-_NAMED = re.compile(rb"&([A-Za-z0-9]{2,8});")
+_NAMED = re.compile(
+    rb"(?s:<!\[CDATA\[.*?(?:\]\]>|\Z)|<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z))"  # what has no references
+    rb"|&(?P<name>[A-Za-z0-9]{2,8});"
+)
 _ASCII = 128
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def parse(content: bytes, name: str) -> Element:
     """The root of a member that is XML."""
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False, load_dtd=False)
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, huge_tree=False, load_dtd=False, strip_cdata=False
+    )
     try:
         root = etree.fromstring(_NAMED.sub(_as_number, content), parser)
     except etree.XMLSyntaxError as error:
@@ -37,7 +42,7 @@ def parse(content: bytes, name: str) -> Element:
 
 def _as_number(match: re.Match[bytes]) -> bytes:
     """A named character of HTML (&nbsp;), which XHTML may have, by its number."""
-    code = name2codepoint.get(match[1].decode())
+    code = name2codepoint.get(match["name"].decode()) if match["name"] else None
     return match[0] if code is None or code < _ASCII else b"&#%d;" % code
 
 

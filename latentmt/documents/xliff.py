@@ -1,8 +1,9 @@
 """XLIFF 1 and 2 (.xlf, .xliff): sources without a translation get a target. Sources stay as they are.
 
 A target that is there is kept, unless it has no text, or its state says that it is to be translated. A new one has the
-elements of its source, placed by alignment, and says that it is translated, in XLIFF 1 by a machine. Where placeholders
-without a number come in another order than in the source, it says that somebody has to look at it.
+elements of its source, placed by alignment, and says that it is translated, in XLIFF 1 by a machine; its unit is
+approved no longer. Where placeholders without a number come in another order than in the source, it says that somebody
+has to look at it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from lxml import etree
@@ -181,10 +182,11 @@ class _Unit:
         self, version: _Version, dialect: Mixed, element: Element, model: Element, old: Element | None, language: str
     ) -> None:
         """`model`: what the target will be like; `old`: a target that is to be replaced."""
-        self._version, self._dialect, self._language = version, dialect, language
+        self._version, self._language = version, language
+        self._dialect = replace(dialect, by_lines=_keeps_lines(model))
         self._element, self._model, self._old = element, model, old
         self._message = None if len(model) else Message(_lines(model))
-        content = self._message or Paragraph(model, dialect, frozenset())
+        content = self._message or Paragraph(model, self._dialect, frozenset())
         self.texts, self.inline = content.texts, content.inline
 
     def translate(self, translations: Sequence[Translation]) -> None:
@@ -200,6 +202,8 @@ class _Unit:
         facts = self._version.done
         if not keeps_arguments(_text(self._model), _text(target)):
             facts = self._version.review
+        if self._element.get("approved") == "yes":  # the old target was
+            del self._element.attrib["approved"]
         element = self._element if self._version.state_of_unit else target
         for name in _STATE:
             element.attrib.pop(name, None)
@@ -228,7 +232,12 @@ class _Unit:
 def _lines(element: Element) -> str:
     """What an element without others says, with its line ends if they mean something."""
     text: str = element.text or ""
-    return text if _inherited(element, f"{_XML}space") == "preserve" else _WRAPPED.sub(" ", text)
+    return text if _keeps_lines(element) else _WRAPPED.sub(" ", text)
+
+
+def _keeps_lines(element: Element) -> bool:
+    """Whether line ends in an element mean something."""
+    return _inherited(element, f"{_XML}space") == "preserve"
 
 
 def _can_be_translated(element: Element) -> bool:

@@ -87,6 +87,9 @@ PLAIN = [
     "Er kam --wie immer-- zu spät.",
     "EU27 WILL MEHR GELD AUSGEBEN",
     "Das war gut.so ist es, gut.es geht.",
+    "Die Tasten { oder } fehlen.",
+    "Setze { und } um den Block, { Und } auch.",
+    "Put { and } or { or } around it, { to } or { bis }, { bzw. }.",
     "Er sagte: 5 < 6 und 7 > 3 & so weiter.",
 ]
 

@@ -62,6 +62,16 @@ def test_what_arb_says_of_messages_stays_and_the_locale_does_not() -> None:
     assert translated(source, "a.arb") == source.replace('"de"', '"en"').replace("ein", "EIN")
 
 
+def test_arb_in_another_language_is_refused() -> None:
+    with pytest.raises(UserError, match=r"\Aa\.arb: a catalogue from 'fr', but what is translated is from 'de'\Z"):
+        translated('{"a": "Bonjour", "@@locale": "fr"}', "a.arb")
+    for locale in ("de_AT", ""):
+        source = f'{{"@@locale": "{locale}", "a": "ja", "b": {{"@@locale": "ja"}}}}'
+        assert translated(source, "a.arb") == source.replace(f'"{locale}"', '"en"', 1).replace("ja", "JA")
+    assert translated('{"@@locale": "fr"}') == '{"@@locale": "FR"}'  # in other files it is a text
+    assert read_document("a.arb", b'{"@@locale": "fr"}').render([]) == b'{"@@locale": "fr"}'
+
+
 TEXTS = st.text(st.sampled_from('ab "\\\n\t/{}%s<b>ä\u2028😀\x7f')) | st.sampled_from(["{n} x", "<b>x</b> y", "</b>"])
 TREES = st.recursive(
     TEXTS | st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False),

@@ -116,6 +116,34 @@ def test_escapes_are_those_of_c_and_others_stay() -> None:
     assert unescaped(r'"\"\\\n\t\101\x41\q"') == '"\\\n\tAA\\q'
 
 
+@pytest.mark.parametrize(
+    ("encoding", "strings"),
+    [
+        ("UTF-8", r'"F\303\274r dich"'),
+        ("UTF-8", r'"F\xc3\xBCr dich"'),
+        ("UTF-8", '"F\\303"\n"\\274r dich"'),
+        ("UTF-8", '"F\\xC3" "" "\\274"\n"r dich"'),
+        ("ISO-8859-1", r'"F\374r dich"'),
+        ("UTF-16", r'"F\303\274r dich"'),
+    ],
+)
+def test_numbers_in_escapes_are_bytes(encoding: str, strings: str) -> None:
+    source = f"{HEADER.replace('UTF-8', encoding)}msgid {strings}\nmsgstr "
+    result = translated(f'{source}""\n'.encode(encoding)).decode(encoding)
+    assert result == f'{source}"FÜR DICH"\n'
+
+
+@pytest.mark.parametrize("written", [r"\374", r"\777", r"\303 \274", r"\xfc"])
+def test_numbers_in_escapes_that_are_no_text_are_refused(written: str) -> None:
+    with pytest.raises(UserError, match=r"\Aa\.po: line 2: a message with escapes that are not UTF-8\Z"):
+        translated(f'# a\nmsgid "F{written}r"\nmsgstr ""\n')
+
+
+@pytest.mark.parametrize("part", [r"\101", '""', r'\101""', '"', '"\t'])
+def test_long_strings_take_linear_time(part: str) -> None:
+    unescaped('"' + part * 100_000)
+
+
 @given(st.text(st.sampled_from('ab \\"\n\t\r\a\x7fxn0ä')), st.booleans())
 def test_strings_are_read_as_they_were_written(text: str, wrapped: bool) -> None:
     field = written("msgstr", text, "\n", wrapped)
@@ -157,6 +185,30 @@ def test_the_encoding_stays_if_it_has_all_characters() -> None:
     result = document.render([Translation("→ nice")]).decode()
     assert "charset=UTF-8" in result
     assert 'msgid "schön"\nmsgstr "→ nice"' in result
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "before", ["# Converted from charset=ISO-8859-1 by hand.\n", '#~ msgid "charset=ISO-8859-1"\n#~ msgstr ""\n']
+)
+def test_only_the_header_says_the_encoding(before: str, newline: str) -> None:
+    kept = '# Jürgen\nmsgid "grün"\nmsgstr "naïve"\n\nmsgctxt "a"\nmsgid ""\nmsgstr "charset=ISO-8859-1"\n\n'
+    source = (before + HEADER + kept + 'msgid "Preis charset=ISO-8859-1"\nmsgstr ""\n').replace("\n", newline)
+    document = read_document("a.po", source.encode(), ("de", "en"))
+    result = document.render([Translation("price – net")]).decode()
+    assert result == source.removesuffix(f'""{newline}') + f'"price – net"{newline}'
+    header = HEADER.replace("UTF-8", "ISO-8859-1")
+    for first in ("", 'msgid "a"\nmsgstr "b"\n'):
+        latin = (before.replace("ISO-8859-1", "UTF-8") + first + header + kept).replace("\n", newline).encode("latin-1")
+        assert translated(latin) == latin
+
+
+def test_without_a_header_a_catalogue_is_utf_8() -> None:
+    source = 'msgid "Ä charset=ISO-8859-1"\nmsgstr ""\n'
+    result = read_document("a.po", source.encode()).render([Translation("Ä–")]).decode()
+    assert result == source.replace('msgstr ""', 'msgstr "Ä–"')
+    with pytest.raises(UserError, match=r"\Aa\.po: line 1: not UTF-8\Z"):
+        translated(source.encode("latin-1"))
 
 
 def test_translations_into_another_language_are_not_mixed() -> None:

@@ -85,6 +85,18 @@ def test_targets_are_kept_unless_they_have_no_text_or_are_to_be_translated(targe
     old_unit(approved, approved, ' approved="yes"')
 
 
+@pytest.mark.parametrize("target", ["", "<target/>", "<target> </target>"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_unit_with_a_new_target_is_approved_no_longer(target: str, reverse: bool) -> None:
+    unit = '<trans-unit id="1" approved="yes"><source>%s hat %d.</source>' + target + "</trans-unit>"
+    result = translated(old(unit), reverse)
+    assert '<trans-unit id="1"><source>' in result
+    assert "HAT" in result
+    kept = '<trans-unit id="2" approved="yes"><source>ja</source><target>yes</target></trans-unit>'
+    assert kept in translated(old(unit + kept))
+    assert '<trans-unit id="1" approved="no"><source>' in translated(old(unit.replace('"yes"', '"no"')))
+
+
 def test_choices_are_translated_unless_elements_are_in_them() -> None:
     before = "<source>{n, plural,\n =1 {ein &lt;b&gt;Haus&lt;/b&gt;} other {# Häuser}}</source>"
     target = "{n, plural, =1 {EIN &lt;b&gt;HAUS&lt;/b&gt;} other {# HÄUSER}}"
@@ -113,6 +125,22 @@ def test_segments_and_attributes_go_to_the_target() -> None:
         result := translated(old(f'<trans-unit id="1">{lines}</trans-unit>'))
     )
     assert "JA.\nNEIN.</target>" in result
+
+
+def test_line_ends_that_mean_something_stay_beside_elements() -> None:
+    unit = '<trans-unit id="1"%s><source>%s</source>%s</trans-unit>'
+    for text in (
+        'Zeile eins\n  Zeile <g id="1">zwei</g> und\n\nmehr ',
+        '<x id="1"/>eins\n<g id="1">zwei\n drei</g>\n',
+        '<bx id="1"/>eins\nzwei<ex id="1"/> drei&#13;\nvier<x id="2" ctype="lb"/>\nfünf',
+    ):
+        result = translated(old(unit % (' xml:space="preserve"', text, "")))
+        target = re.sub(
+            r"(<[^<>]*>)|&#13;|\w", lambda found: found[0] if found[0][0] in "<&" else found[0].upper(), text
+        )
+        assert f"<source>{text}</source><target {STATE_1}>{target}</target>" in result
+    folded = translated(old(unit % ("", 'eins\n <g id="1">zwei</g>', "")))
+    assert f'<target {STATE_1}>EINS <g id="1">ZWEI</g></target>' in folded
 
 
 @pytest.mark.parametrize("attributes", ["", ' state="initial" subState="a:b"'])
@@ -145,6 +173,23 @@ def test_bytes_around_units_stay() -> None:
     assert result == head + body.replace("\r\n </trans", target) + tail
 
 
+def test_what_has_no_references_keeps_its_bytes() -> None:
+    around = "<!-- &nbsp; <![CDATA[ --><?p &nbsp;?><note><![CDATA[a &euro; <!-- ]]></note>"
+    unit = '<trans-unit id="1"><source><![CDATA[Schreibe &nbsp; jetzt]]></source>%s</trans-unit>'
+    document = read_document("a.xlf", old(around + unit % "").encode(), ("de", "en"))
+    assert document.texts == ["Schreibe &nbsp; jetzt"]
+    result = document.render([Translation("Write &nbsp; now")]).decode()
+    target = f"<target {STATE_1}>Write &amp;nbsp; now</target>"
+    assert result == old(around + unit % target, 'source-language="de" target-language="en"')
+    assert "<source>a\u00a0b</source>" in translated(new("<segment><source>a&nbsp;b</source></segment>"))
+
+
+@pytest.mark.parametrize("part", ["<!--", "<![CDATA[", "<?", "&a", "-->"])
+def test_long_files_take_linear_time(part: str) -> None:
+    with pytest.raises(UserError, match=r"\Aa\.xlf: the file: no well-formed XML[^\n]*\Z"):
+        translated(part * 200_000)
+
+
 INLINE = {
     1: ("g", ["<x id='3'/>", "<ph id='4'>%s</ph>", "<bx id='5'/>", "<ex id='5'/>", "<bpt id='6'/>", "<ept id='6'/>"]),
     2: ("pc", ["<ph id='3'/>", "<sc id='5'/>", "<ec startRef='5'/>", "<sm id='6'/>", "<em startRef='6'/>"]),
@@ -153,7 +198,8 @@ INLINE = {
 
 def contents(version: int) -> st.SearchStrategy[str]:
     name, empty = INLINE[version]
-    leaves = st.sampled_from(["ein ", "Haus", " ", "\n", "&lt;", "&amp;b ", "{x}", "<!-- c -->", "<?p i?>", *empty])
+    texts = ["ein ", "Haus", " ", "\n", "&lt;", "&amp;b ", "{x}", "<!-- c -->", "<?p i?>", "<![CDATA[a &nbsp;]]>"]
+    leaves = st.sampled_from([*texts, *empty])
     return st.recursive(
         leaves, lambda inner: st.lists(inner, max_size=4).map(lambda many: f"<{name} id='1'>{''.join(many)}</{name}>")
     )
@@ -179,12 +225,16 @@ def sources(version: int) -> st.SearchStrategy[tuple[int, list[str]]]:
     return st.tuples(st.just(version), st.lists(st.lists(contents(version), max_size=5).map("".join), max_size=3))
 
 
-@given(sources(1) | sources(2), st.booleans())
-def test_sources_stay_and_targets_have_what_they_have(case: tuple[int, list[str]], reverse: bool) -> None:
+@given(sources(1) | sources(2), st.booleans(), st.booleans())
+def test_sources_stay_and_targets_have_what_they_have(
+    case: tuple[int, list[str]], reverse: bool, by_lines: bool
+) -> None:
     version, texts = case
     unit = "<segment><source>%s</source></segment>"
     if version == 1:
         unit = "<trans-unit id='1'>\n<source>%s</source>\n</trans-unit>"
+    if by_lines:
+        unit = unit.replace("<source", "<source xml:space='preserve'")
     source = (old if version == 1 else new)("".join(unit % text for text in texts))
     result = translated(source, reverse)
     before, after = (etree.fromstring(text.encode()) for text in (source, result))
@@ -198,6 +248,8 @@ def test_sources_stay_and_targets_have_what_they_have(case: tuple[int, list[str]
             assert described(target) == described(element)
             letters = [sorted(re.sub(r"\s", "", "".join(one.itertext())).casefold()) for one in (element, target)]
             assert letters[0] == letters[1]
+            ends = ["".join(one.itertext()).count("\n") for one in (element, target)]
+            assert not by_lines or ends[0] == ends[1]
     assert "initial" in result or translated(result) == result
 
 

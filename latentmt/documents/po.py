@@ -69,6 +69,8 @@ class PoFile:
                 for form, text in zip(unit.forms, strings, strict=True)
                 if isinstance(form, Message)
             )
+            if not kept and any(isinstance(form, str) for form in unit.forms):
+                continue  # marked as fuzzy, the forms that are there would be translated anew the next time
             edits |= self._edits(unit.entry, strings, is_fuzzy=not kept)
         return self._encoded(edits)
 

@@ -178,6 +178,13 @@ def test_what_a_program_would_fail_on_stays_fuzzy() -> None:
     assert "fuzzy" not in translated(named, reverse=True).decode()
 
 
+def test_a_translation_is_kept_where_the_form_beside_it_would_be_fuzzy() -> None:
+    """A fuzzy entry is translated anew the next time, with all of its forms."""
+    plural = HEADER + 'msgid "%s hat %d."\nmsgid_plural "%s haben %d."\nmsgstr[0] "%s has %d."\nmsgstr[1] ""\n'
+    assert translated(plural, reverse=True).decode() == plural
+    assert translated(plural).decode() == plural.replace('msgstr[1] ""', 'msgstr[1] "%s HABEN %d."')
+
+
 def test_the_encoding_stays_if_it_has_all_characters() -> None:
     latin = (HEADER + 'msgid "schön"\nmsgstr ""\n').replace("UTF-8", "ISO-8859-1").encode("latin-1")
     assert translated(latin) == latin.replace(b'msgstr ""\n', b"", 0)[:-3] + '"SCHÖN"\n'.encode("latin-1")

@@ -43,6 +43,23 @@ def test_a_word_has_other_translations_to_choose_from(page: Browser, running: Ru
     assert translate(page, f"{TEXT} {OTHER}") == before
 
 
+def test_a_choice_is_for_one_of_two_equal_sentences(page: Browser) -> None:
+    read = "[...document.querySelectorAll('#translation .sentence')].map((one) => one.textContent)"
+    translate(page, f"{TEXT} {TEXT}")
+    first, second = page.run(read)
+    assert first == second
+    page.click("document.querySelectorAll('#translation .sentence')[1].querySelector('.word')")
+    page.wait(f"{CHOICES}.length > 0")
+    chosen = page.run(f"{CHOICES}[0].textContent")
+    page.click(f"{CHOICES}[0]")
+    page.wait(f"!({OPEN})")
+    for more in ("", " Ja.", f" {TEXT}"):
+        translate(page, f"{TEXT} {TEXT}{more}")
+        one, other, *rest = (" ".join(sentence.split()) for sentence in page.run(read))
+        assert [one, other] == [" ".join(first.split()), chosen]
+        assert chosen not in rest
+
+
 def test_what_changes_the_word_comes_first(page: Browser) -> None:
     others = ["A large house is there.", "The little house is there.", "The house was there."]
     response = {"translatedText": "The small house is there.", "alternatives": others}

@@ -27,6 +27,27 @@ def test_a_refused_text_is_sent_again(page: Browser) -> None:
     assert page.run("asked") == 2
 
 
+def test_an_answer_that_is_not_the_servers_is_an_error_like_no_answer(page: Browser) -> None:
+    page.run(
+        """
+        window.trusted = window.fetch;
+        window.fetch = (path, options) => {
+          const { q } = options?.body ? JSON.parse(options.body) : {};
+          if (!/^({.*}|null)$/.test(q)) return trusted(path, options);
+          return Promise.resolve(new Response(q, { status: 502 }));
+        };
+        0
+        """
+    )
+    for body in ("{}", '{"message": "Bad Gateway"}', "null", '{"error": ""}', '{"error": {"code": 502}}'):
+        write(page, body)
+        page.wait(f"{text('status')} === 'The server cannot be reached. Trying again …'")
+        assert page.errors == []
+        write(page, " ")
+        page.wait(f"{text('status')} === ''")
+    translate(page, TEXT)
+
+
 def test_errors_are_shown_and_retried(browser: Browser, start: Start, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("secret\n")

@@ -128,6 +128,26 @@ def test_sentences_can_be_selected_and_an_empty_text_hides_them(page: Browser) -
     page.wait(f"{TRANSLATION} === '' && {id_('refinement')}.hidden")
 
 
+def test_the_beginning_of_a_text_is_traced_in_whole_characters(page: Browser) -> None:
+    page.run(answer(translate={"translatedText": "."}, trace={"sentences": []}))
+    write(page, "x")
+    page.wait(f"{FRESH} && {TRANSLATION} !== ''")
+    page.click("document.querySelector('#refinement summary')")
+    page.wait(TRACED)
+    for content, expected in (
+        ("a" + "😀" * 800, "a" + "😀" * 800),
+        ("a" + "😀" * 1600, "a" + "😀" * 1199),
+        ("😀" * 1200 + " x", "😀" * 1200),
+        ("😀" * 900 + " " + "😀" * 900, "😀" * 900),
+    ):
+        page.run("sent.length = 0")
+        write(page, content)
+        page.wait("sent.some(([path]) => path === 'trace')")
+        assert page.run("sent.find(([path]) => path === 'trace')[1].q") == expected
+        page.wait(TRACED)
+        assert page.run(f"{id_('cut')}.hidden") is (content == expected)
+
+
 def test_only_a_refused_trace_is_requested_again(page: Browser) -> None:
     translate(page, TEXT)
     refine(page)

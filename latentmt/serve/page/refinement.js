@@ -56,8 +56,7 @@ async function trace() {
     if (!model) startControls(await send("model", "model"));
     if (!subject || !$("methods").childElementCount) return;
     const { text, pair } = subject;
-    const space = text.lastIndexOf(" ", MAX_TRACED);
-    const shown = text.length > MAX_TRACED ? text.slice(0, space > 0 ? space : MAX_TRACED) : text;
+    const shown = beginning(text);
     traced = (await send("trace", "trace", { q: shown, ...pair, ...decodingOptions() })).sentences;
     $("cut").hidden = shown === text;
   } catch (error) {
@@ -71,6 +70,14 @@ async function trace() {
   if (traced.length) showSentences();
   $("trace").classList.remove("old");
   $("trace").setAttribute("aria-busy", false);
+}
+
+/** As much of a text as is traced, up to a space if there is one. It is counted as the server does, halving no character. */
+function beginning(text) {
+  const characters = [...text];
+  if (characters.length <= MAX_TRACED) return text;
+  const space = characters.lastIndexOf(" ", MAX_TRACED);
+  return characters.slice(0, space > 0 ? space : MAX_TRACED).join("");
 }
 
 // Options.

@@ -54,7 +54,11 @@ async function trace() {
   $("trace").setAttribute("aria-busy", true);
   try {
     if (!model) startControls(await send("model", "model"));
-    if (!subject || !$("methods").childElementCount) return;
+    if (!subject || !methods().length) {
+      if (subject) $("refinement-status").textContent = "This model writes word after word. There is nothing to refine.";
+      $("trace").setAttribute("aria-busy", false);
+      return;
+    }
     const { text, pair } = subject;
     const shown = beginning(text);
     traced = (await send("trace", "trace", { q: shown, ...pair, ...decodingOptions() })).sentences;
@@ -91,16 +95,16 @@ function decodingOptions() {
   return { method, steps: Number($("steps").value), ...search };
 }
 
+/** Those of the model that have steps: the teacher has none. */
+const methods = () => model.methods.filter((method) => method !== "teacher");
+
 function startControls(about) {
   model = about;
-  const methods = model.methods.filter((method) => method !== "teacher"); // which has no steps
-  if (!methods.length) {
-    $("refinement-status").textContent = "This model writes word after word. There is nothing to refine.";
-    return;
-  }
+  for (const part of document.querySelectorAll("#refinement .explained, .controls")) part.hidden = !methods().length;
+  if (!methods().length) return;
   $("cut").textContent = `Only the beginning of the text is shown, ${count(MAX_TRACED)} characters at most.`;
   $("steps").max = Math.min(8, model.steps);
-  $("methods").replaceChildren(...methods.map((method) => {
+  $("methods").replaceChildren(...methods().map((method) => {
     const label = element("label", "", method === "prior" ? "none" : method);
     const input = element("input");
     Object.assign(input, { type: "radio", name: "method", value: method });

@@ -1,6 +1,6 @@
 // How the translation was refined: every step of its sentences, with options of its own. Nothing is computed while closed.
 
-import { $, button, count, element, milliseconds, per } from "./dom.js";
+import { $, beginning, button, count, element, milliseconds, per } from "./dom.js";
 import { draw } from "./plot.js";
 import { RequestError, cancel, clearError, send, showError } from "./requests.js";
 
@@ -60,7 +60,7 @@ async function trace() {
       return;
     }
     const { text, pair } = subject;
-    const shown = beginning(text);
+    const shown = beginning(text, MAX_TRACED);
     traced = (await send("trace", "trace", { q: shown, ...pair, ...decodingOptions() })).sentences;
     $("cut").hidden = shown === text;
   } catch (error) {
@@ -74,14 +74,6 @@ async function trace() {
   if (traced.length) showSentences();
   $("trace").classList.remove("old");
   $("trace").setAttribute("aria-busy", false);
-}
-
-/** As much of a text as is traced, up to a space if there is one. It is counted as the server does, halving no character. */
-function beginning(text) {
-  const characters = [...text];
-  if (characters.length <= MAX_TRACED) return text;
-  const space = characters.lastIndexOf(" ", MAX_TRACED);
-  return characters.slice(0, space > 0 ? space : MAX_TRACED).join("");
 }
 
 // Options.

@@ -15,6 +15,8 @@ OTHER = "Wir haben 1100 Bücher gelesen!"
 TRANSLATION = "document.getElementById('translation').textContent"
 FRESH = "!document.getElementById('translation').classList.contains('old')"
 TRACED = "document.querySelector('#trace[aria-busy=false]:not(.old)') !== null"
+WORDS = "document.querySelectorAll('#translation .word')"
+CHOICES = "document.querySelectorAll('#choices button')"
 ROWS = "document.querySelectorAll('#rows li').length"
 
 

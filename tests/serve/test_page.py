@@ -1,26 +1,30 @@
-"""The page in a real browser: typing, sentences, other translations, copying, languages, limits, screens and errors."""
+"""The page in a real browser: typing, sentences, copying, languages and limits."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import httpx
 from browser import Browser
-from pages import FRESH, OTHER, ROWS, TEXT, TRACED, TRANSLATION, answer, id_, picture, refine, text, translate, write
+from pages import (
+    CHOICES,
+    FRESH,
+    OTHER,
+    TEXT,
+    TRACED,
+    TRANSLATION,
+    WORDS,
+    answer,
+    id_,
+    picture,
+    refine,
+    text,
+    translate,
+    write,
+)
 from process import Running, Start
 
 from latentmt.translator import Translator
 
-WORDS = "document.querySelectorAll('#translation .word')"
-CHOICES = "document.querySelectorAll('#choices button')"
-OPEN = "document.querySelector('#choices:popover-open') !== null"
 LINKED = "[...document.querySelectorAll('.sentence.linked')].map((one) => one.textContent)"
-
-
-def answers(server: Running, content: str) -> list[str]:
-    """A sentence's translation and its alternatives, as the page asks for them."""
-    response = httpx.post(f"{server.address}/translate", json={"q": content, "alternatives": 6}).json()
-    return [response["translatedText"], *response["alternatives"]]
 
 
 def test_typing_translates_as_the_api_does_by_default(page: Browser, running: Running, translator: Translator) -> None:
@@ -99,88 +103,6 @@ def test_the_text_lies_on_its_mirror(page: Browser) -> None:
             f"{box}({id_('mirror')}.getBoundingClientRect())"
         )
         assert page.run(f"{id_('text')}.scrollHeight <= {id_('text')}.clientHeight + 1")
-
-
-def test_a_word_has_other_translations_to_choose_from(page: Browser, running: Running) -> None:
-    before = translate(page, f"{TEXT} {OTHER}")
-    mine, rest = page.run("[...document.querySelectorAll('#translation .sentence')].map((one) => one.textContent)")
-    page.click(f"{WORDS}[0]")
-    page.wait(f"{CHOICES}.length > 0")
-    offered = page.run(f"[...{CHOICES}].map((one) => one.textContent)")
-    expected = {" ".join(one.split()) for one in answers(running, TEXT)} - {" ".join(mine.split())}
-    assert set(offered) == expected
-    assert len(offered) == len(expected) > 0
-    picture(page, "choices")
-    page.click(f"{CHOICES}[0]")
-    page.wait(f"!({OPEN})")
-    after = page.run(TRANSLATION)
-    assert " ".join(after.split()) == f"{offered[0]} {' '.join(rest.split())}"
-    assert page.run("document.activeElement.className") == "word"
-    assert page.run(text("announced")) == page.run("document.querySelector('#translation .sentence').textContent")
-    translate(page, f"{TEXT} {OTHER} Ja.")  # what was chosen is kept while its sentence is
-    assert page.run(TRANSLATION).startswith(after)
-    page.click(f"{WORDS}[0]")
-    page.wait(f"{CHOICES}.length > 0")
-    assert page.run(f"[...{CHOICES}].map((one) => one.textContent).includes({' '.join(mine.split())!r})")  # and back
-    page.press("Escape")
-    page.wait(f"!({OPEN})")
-    page.click(id_("clear"))
-    assert translate(page, f"{TEXT} {OTHER}") == before
-
-
-def test_what_changes_the_word_comes_first(page: Browser) -> None:
-    others = ["A large house is there.", "The little house is there.", "The house was there."]
-    response = {"translatedText": "The small house is there.", "alternatives": others}
-    spans = [{"source": [0, len(TEXT)], "target": [0, 25]}]
-    page.run(answer(translate={**response, "sentences": spans}))
-    translate(page, TEXT)
-    page.click(f"{WORDS}[3]")
-    page.wait(f"{CHOICES}.length === 3")
-    assert page.run(f"[...{CHOICES}].map((one) => one.textContent)") == [others[2], *others[:2]]
-    assert page.run(
-        "document.querySelector('#choices h3').previousSibling === document.querySelector('#choices button')"
-    )
-    marked = page.run(
-        f"[...{CHOICES}].map((one) => [...one.querySelectorAll('b')].map((part) => part.textContent).join())"
-    )
-    assert marked == ["was", "A,large", "little"]
-    assert page.run(text("choices-status")) == ""
-    page.press("Escape")
-    page.click(f"{WORDS}[4]")
-    page.wait(f"{text('choices-status')} === 'No other word was found for “there”.'")
-    sent = page.run("sent.map(([, body]) => body).filter((body) => body.alternatives)")
-    assert [body["q"] for body in sent] == [TEXT] * 2
-
-
-def test_words_are_chosen_with_the_keyboard(page: Browser) -> None:
-    translate(page, f"{TEXT} {OTHER}")
-    page.run(f"{id_('text')}.focus()")
-    for _ in range(9):
-        page.press("Tab")
-        if page.run("document.activeElement.className") == "word":
-            break
-    assert page.run("document.querySelectorAll('#translation [role=button]').length") == 1
-    assert page.run(f"document.activeElement === {WORDS}[0]")
-    page.press("ArrowRight")
-    assert page.run(f"document.activeElement === {WORDS}[1]")
-    assert page.run("document.activeElement.getAttribute('role')") == "button"
-    page.press("End")
-    assert page.run(f"document.activeElement === [...{WORDS}].at(-1)")
-    page.press("Home")
-    for key in ("Enter", " "):
-        page.press(key)
-        page.wait(f"{CHOICES}.length > 0 && document.activeElement === {CHOICES}[0]")
-        page.press("ArrowDown")
-        assert page.run(f"document.activeElement === {CHOICES}[1 % {CHOICES}.length]")
-        page.press("Escape")
-        page.wait(f"!({OPEN})")
-        assert page.run(f"document.activeElement === {WORDS}[0]")
-    page.press("Enter")
-    page.wait(f"{CHOICES}.length > 0")
-    chosen = page.run(f"{CHOICES}[0].textContent")
-    page.press("Enter")
-    page.wait(f"{TRANSLATION}.startsWith({chosen.split()[0]!r})")
-    assert page.run("document.activeElement.className") == "word"
 
 
 def test_translations_are_text_whatever_they_contain(page: Browser) -> None:
@@ -312,105 +234,6 @@ def test_a_text_without_sentences_is_translated(page: Browser) -> None:
     assert translate(page, "https://example.org/") == "https://example.org/"
     write(page, " \n ")
     page.wait(f"{TRANSLATION} === '' && {FRESH}")
-
-
-def test_a_refused_text_is_sent_again(page: Browser) -> None:
-    page.run(
-        """
-        window.asked = 0;
-        window.trusted = window.fetch;
-        window.fetch = (path, options) => {
-          if (path !== "translate" || asked++) return trusted(path, options);
-          return Promise.resolve(new Response('{"error": "busy"}', { status: 429, headers: { "Retry-After": "1" } }));
-        };
-        0
-        """
-    )
-    write(page, TEXT)
-    page.wait(f"{text('status')}.includes('Trying again in 1 s')")
-    page.wait(f"{FRESH} && {TRANSLATION} !== '' && {text('status')} === ''")
-    assert page.run("asked") == 2
-
-
-def test_narrow_and_dark_screens_and_reduced_motion(page: Browser) -> None:
-    translate(page, f"{TEXT} {OTHER} https://example.org/{'a' * 60}")
-    refine(page)
-    for width, dark in ((360, False), (360, True), (320, False), (1180, True)):
-        page.window(width, 844, dark, calm=True)
-        page.wait("document.querySelectorAll('#drawing .flow').length > 20")
-        assert page.run("document.documentElement.scrollWidth") <= width
-        ink, paper = (page.run(f"getComputedStyle(document.body).{name}") for name in ("color", "backgroundColor"))
-        assert contrast(ink, paper) > 7
-        for quiet in (".masthead p", "#count", "#usage", "#clear", "#types", ".alarm", "summary", ".explained"):
-            color = page.run(f"getComputedStyle(document.querySelector({quiet!r})).color")
-            assert contrast(color, paper) > 4.5, quiet
-        assert page.run("document.getAnimations().length") == 0
-        picture(page, f"{width}{'-dark' if dark else ''}")
-        page.click(f"{WORDS}[1]")
-        page.wait(f"{CHOICES}.length > 0")
-        assert page.run("document.documentElement.scrollWidth") <= width
-        assert page.run("(({ left, right }) => left >= 0 && right <= innerWidth)(choices.getBoundingClientRect())")
-        page.press("Escape")
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast of two colours, as WCAG has it."""
-
-    def light(colour: str) -> float:
-        channels = [int(part) / 255 for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    dark, bright = sorted((light(one), light(other)))
-    return (bright + 0.05) / (dark + 0.05)
-
-
-def test_every_control_has_a_name_is_reached_by_tab_and_shows_the_focus(page: Browser) -> None:
-    translate(page, TEXT)
-    refine(page)
-    page.wait("document.querySelectorAll('#drawing .flow').length > 20")
-    tree = page.call("Accessibility.getFullAXTree")["nodes"]
-    roles = {"textbox", "slider", "button", "radio", "combobox", "link", "image", "group", "DisclosureTriangle"}
-    named = [node for node in tree if node.get("role", {}).get("value") in roles and not node["ignored"]]
-    assert {node["role"]["value"] for node in named} >= roles - {"group", "DisclosureTriangle"}
-    assert [node for node in named if not node["name"]["value"] and node["role"]["value"] != "group"] == []
-    page.run("document.getElementById('swap').focus({ focusVisible: true })")
-    reached: list[str] = []
-    node = "document.activeElement"
-    while page.run(f"{node} !== document.body") and len(reached) < 30:
-        reached.append(page.run(f"{node}.id || {node}.name || {node}.className || {node}.localName"))
-        marked = "getComputedStyle(document.activeElement).outlineStyle !== 'none'"
-        within = "getComputedStyle(document.activeElement.closest('.sheet, label') ?? document.body)"
-        shown = f"{marked} || {within}.boxShadow !== 'none' || {within}.outlineStyle !== 'none'"
-        assert page.run(shown), reached
-        page.press("Tab")
-    order = ["swap", "text", "clear", "word", "copy", "choose-file", "summary", "method", "steps", "replay", "token"]
-    places = [reached.index(name) for name in order]
-    assert places == sorted(places), reached
-
-
-def test_errors_are_shown_and_retried(browser: Browser, start: Start, tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text("secret\n")
-    browser.window(1180, 900)
-    status = text("status")
-    with start("--api-keys", keys, "--max-sentences", 2) as server:
-        browser.open(server.address)
-        browser.wait("document.querySelectorAll('#examples button').length > 0")
-        assert browser.run(f"{id_('key-field')}.hidden") is False
-        write(browser, TEXT)
-        assert "wants an API key" in browser.wait(status)
-        browser.run(f"{id_('key')}.focus()")
-        browser.type("secret")
-        browser.wait(f"{FRESH} && {TRANSLATION} !== '' && {status} === ''")
-        refine(browser)
-        assert browser.run(ROWS) > 1
-        write(browser, "Eins. Zwei. Drei. Vier.")
-        assert "this server allows 2" in browser.wait(status)
-        translate(browser, TEXT)
-        browser.wait(f"{status} === ''")
-    write(browser, f"{TEXT} Ja.")
-    assert "The server cannot be reached. Trying again" in browser.wait(status)
 
 
 def test_docs_page_describes_every_path(browser: Browser, running: Running) -> None:

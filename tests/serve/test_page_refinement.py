@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from browser import Browser
 from pages import (
     FRESH,
@@ -19,6 +22,7 @@ from pages import (
     translate,
     write,
 )
+from process import Start
 
 from latentmt.options import OptionArguments
 from latentmt.translator import Translator
@@ -128,6 +132,26 @@ def test_sentences_can_be_selected_and_an_empty_text_hides_them(page: Browser) -
     page.wait(f"{TRANSLATION} === '' && {id_('refinement')}.hidden")
 
 
+def test_the_beginning_of_a_text_is_traced_in_whole_characters(page: Browser) -> None:
+    page.run(answer(translate={"translatedText": "."}, trace={"sentences": []}))
+    write(page, "x")
+    page.wait(f"{FRESH} && {TRANSLATION} !== ''")
+    page.click("document.querySelector('#refinement summary')")
+    page.wait(TRACED)
+    for content, expected in (
+        ("a" + "😀" * 800, "a" + "😀" * 800),
+        ("a" + "😀" * 1600, "a" + "😀" * 1199),
+        ("😀" * 1200 + " x", "😀" * 1200),
+        ("😀" * 900 + " " + "😀" * 900, "😀" * 900),
+    ):
+        page.run("sent.length = 0")
+        write(page, content)
+        page.wait("sent.some(([path]) => path === 'trace')")
+        assert page.run("sent.find(([path]) => path === 'trace')[1].q") == expected
+        page.wait(TRACED)
+        assert page.run(f"{id_('cut')}.hidden") is (content == expected)
+
+
 def test_only_a_refused_trace_is_requested_again(page: Browser) -> None:
     translate(page, TEXT)
     refine(page)
@@ -151,3 +175,29 @@ def test_only_a_refused_trace_is_requested_again(page: Browser) -> None:
     page.wait(f"{FRESH} && {TRACED} && {text('refinement-status')} === ''")
     assert page.run(f"{id_('cut')}.hidden") is False
     assert page.run("sent.slice(0, 3)") == [["translate", 1600], ["trace", 1200], ["trace", 1200]]
+
+
+def test_a_model_with_nothing_to_refine_says_so_for_every_text(
+    browser: Browser, start: Start, model: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(model / "teacher", tmp_path / "teacher")
+    message = "This model writes word after word. There is nothing to refine."
+    said = f"{text('refinement-status')} === {message!r} && {id_('trace')}.ariaBusy === 'false'"
+    browser.window(1180, 900)
+    browser.errors.clear()
+    with start("--model", tmp_path) as server:
+        browser.open(server.address)
+        browser.wait("document.querySelectorAll('#examples button').length > 0")
+        translate(browser, TEXT)
+        browser.click("document.querySelector('#refinement summary')")
+        browser.wait(said)
+        picture(browser, "nothing-to-refine")
+        translate(browser, OTHER)
+        browser.wait(said)
+        browser.click(id_("clear"))
+        assert browser.run(text("refinement-status")) == ""
+        translate(browser, TEXT)
+        browser.wait(said)
+        shown = "[...document.querySelectorAll('#refinement > *')].filter((one) => one.checkVisibility())"
+        assert browser.run(f"{shown}.map((one) => one.id || one.localName)") == ["summary", "refinement-status"]
+    assert browser.errors == []

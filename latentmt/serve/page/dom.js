@@ -1,4 +1,4 @@
-// Helpers for the page's elements.
+// Helpers for the page's elements and what they read.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -19,6 +19,14 @@ export const button = (className, text, onclick) => {
 export const per = (share) => `${Math.round(100 * share)}%`;
 export const milliseconds = (time) => `${time < 10 ? time.toFixed(1) : Math.round(time)} ms`;
 export const count = (number) => number.toLocaleString("en");
+
+/** As much of a text as a number of characters allows, up to a space if there is one. The server counts them so, too. */
+export function beginning(text, limit) {
+  const characters = [...text]; // a string's own places are halves of rare ones
+  if (characters.length <= limit) return text;
+  const space = characters.lastIndexOf(" ", limit);
+  return characters.slice(0, space > 0 ? space : limit).join("");
+}
 
 /** Let screen readers say something that is not shown. */
 export function announce(text) {

@@ -1,6 +1,6 @@
 // How the translation was refined: every step of its sentences, with options of its own. Nothing is computed while closed.
 
-import { $, button, count, element, milliseconds, per } from "./dom.js";
+import { $, beginning, button, count, element, milliseconds, per } from "./dom.js";
 import { draw } from "./plot.js";
 import { RequestError, cancel, clearError, send, showError } from "./requests.js";
 
@@ -54,10 +54,13 @@ async function trace() {
   $("trace").setAttribute("aria-busy", true);
   try {
     if (!model) startControls(await send("model", "model"));
-    if (!subject || !$("methods").childElementCount) return;
+    if (!subject || !methods().length) {
+      if (subject) $("refinement-status").textContent = "This model writes word after word. There is nothing to refine.";
+      $("trace").setAttribute("aria-busy", false);
+      return;
+    }
     const { text, pair } = subject;
-    const space = text.lastIndexOf(" ", MAX_TRACED);
-    const shown = text.length > MAX_TRACED ? text.slice(0, space > 0 ? space : MAX_TRACED) : text;
+    const shown = beginning(text, MAX_TRACED);
     traced = (await send("trace", "trace", { q: shown, ...pair, ...decodingOptions() })).sentences;
     $("cut").hidden = shown === text;
   } catch (error) {
@@ -84,16 +87,16 @@ function decodingOptions() {
   return { method, steps: Number($("steps").value), ...search };
 }
 
+/** Those of the model that have steps: the teacher has none. */
+const methods = () => model.methods.filter((method) => method !== "teacher");
+
 function startControls(about) {
   model = about;
-  const methods = model.methods.filter((method) => method !== "teacher"); // which has no steps
-  if (!methods.length) {
-    $("refinement-status").textContent = "This model writes word after word. There is nothing to refine.";
-    return;
-  }
+  for (const part of document.querySelectorAll("#refinement .explained, .controls")) part.hidden = !methods().length;
+  if (!methods().length) return;
   $("cut").textContent = `Only the beginning of the text is shown, ${count(MAX_TRACED)} characters at most.`;
   $("steps").max = Math.min(8, model.steps);
-  $("methods").replaceChildren(...methods.map((method) => {
+  $("methods").replaceChildren(...methods().map((method) => {
     const label = element("label", "", method === "prior" ? "none" : method);
     const input = element("input");
     Object.assign(input, { type: "radio", name: "method", value: method });

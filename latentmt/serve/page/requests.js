@@ -26,11 +26,14 @@ export async function send(kind, path, body) {
     result = await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new RequestError("The server cannot be reached.", 0, 3);
+    throw unreachable();
   }
   if (response.ok) return result;
+  if (typeof result?.error !== "string" || !result.error) throw unreachable(); // what is before the server has answered
   throw new RequestError(result.error, response.status, Number(response.headers.get("Retry-After")) || null);
 }
+
+const unreachable = () => new RequestError("The server cannot be reached.", 0, 3);
 
 export function cancel(kind) {
   running[kind]?.abort();

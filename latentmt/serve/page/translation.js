@@ -4,7 +4,7 @@ import { $, element } from "./dom.js";
 
 let pieces = [];    // of the translation, in order: sentences, and the strings between them
 let sentences = [];
-const kept = new Map(); // what was chosen for a sentence of the text instead of its translation
+const kept = new Map(); // what was chosen for a sentence of the text, by sentence and occurrence, instead of its translation
 
 /** The translation as it is shown. */
 export const translated = () => pieces.map((piece) => piece.text ?? piece).join("");
@@ -15,13 +15,18 @@ export const isOutdated = () => $("translation").classList.contains("old");
 export function show(text, response) {
   const [from, to] = [offsets(text), offsets(response.translatedText)];
   const spans = response.sentences ?? [];
+  const occurrences = new Map();
   pieces = [];
   let end = 0;
   sentences = spans.map(({ source, target }, number) => {
     const first = response.translatedText.slice(to[target[0]], to[target[1]]);
     const own = text.slice(from[source[0]], from[source[1]]);
-    const choice = kept.get(own);
-    const sentence = { number, start: from[source[0]], source: own, first, text: choice?.first === first ? choice.text : first };
+    const occurrence = occurrences.get(own) ?? 0;
+    occurrences.set(own, occurrence + 1);
+    const key = `${occurrence} ${own}`;
+    const choice = kept.get(key);
+    const chosen = choice?.first === first ? choice.text : first;
+    const sentence = { number, key, start: from[source[0]], source: own, first, text: chosen };
     pieces.push(response.translatedText.slice(end, to[target[0]]), sentence);
     end = to[target[1]];
     return sentence;
@@ -54,7 +59,7 @@ export function forgetChoices() {
 /** Replace a sentence of the translation. */
 export function replaceSentence(sentence, text) {
   sentence.text = text;
-  kept.set(sentence.source, { first: sentence.first, text });
+  kept.set(sentence.key, { first: sentence.first, text });
   render();
 }
 

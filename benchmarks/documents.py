@@ -1,11 +1,16 @@
-"""Office documents and a long book, made, translated by the installed model, and opened again by LibreOffice.
+"""Documents that are translated: whether they stay what they were, and how long a long one takes.
 
     python benchmarks/documents.py office FOLDER [--png]
+    python benchmarks/documents.py markdown [FOLDER …] [--files 200]
     python benchmarks/documents.py epub FILE [--pages 300]
+    python benchmarks/documents.py job FILE
 
 The first makes 20 documents in FOLDER with LibreOffice (`soffice`), translates them, converts sources and results to
 PDF, and prints a table: texts, pages, pictures, and what is not there as often as before. With --png, also pages as
-pictures (`pdftoppm`). The second writes an EPUB of so many pages of 300 words, for measuring jobs.
+pictures (`pdftoppm`). The second takes the Markdown of all packages that are installed here and in FOLDERs, makes as
+many more as are missing, and prints what a fake translator changed beside texts (`markdown_frame.py`). The third writes
+an EPUB of so many pages of 300 words. The last translates it twice: undisturbed, and killed at half of its texts. It
+prints minutes, the memory of all processes, and whether the bytes are the same.
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from document_job import job
 from lxml import etree
+from markdown_files import markdown
 
 from latentmt.documents.formats import read_document
 from latentmt.errors import UserError
@@ -292,9 +299,17 @@ def main() -> None:
     book = commands.add_parser("epub")
     book.add_argument("file", type=Path)
     book.add_argument("--pages", type=int, default=300)
+    files = commands.add_parser("markdown")
+    files.add_argument("folders", type=Path, nargs="*")
+    files.add_argument("--files", type=int, default=200)
+    commands.add_parser("job").add_argument("file", type=Path)
     options = parser.parse_args()
     if options.command == "office":
         office(options.folder, options.png)
+    elif options.command == "markdown":
+        markdown(options.folders, options.files)
+    elif options.command == "job":
+        job(options.file)
     else:
         epub(options.file, options.pages)
 

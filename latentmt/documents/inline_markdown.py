@@ -2,6 +2,9 @@
 
 markdown-it tells the structure of a line but not where its tokens are, so its loop over inline rules is repeated here
 with positions. Characters that belong to no token are text.
+
+HTML within a line is what it is in a page: tags of blocks and `<br>` end a text, and the content of `<code>` stays.
+Tags that HTML does not know are part of the sentence.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.common.html_blocks import block_names
 from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
@@ -19,11 +23,16 @@ from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
 from latentmt.documents.flow import Event
+from latentmt.documents.markup import INLINE_VERBATIM, VERBATIM
 
 Span = tuple[int, int]
 _TAG = re.compile(r"<(/?)([A-Za-z][\w-]*)")
+_BOUNDARIES = frozenset(block_names) | {"br"}
+"""Tags that end a text."""
 LITERAL = re.compile(r"`[^`\n]{1,200}`|<[^<>\n]{1,200}>")
 """What translators copy verbatim, so that it stays in the text, where it helps to understand it."""
+_WIDE = re.compile(r"  |\t")
+"""Space that a text would not keep."""
 
 
 class _State(StateInline):
@@ -115,7 +124,7 @@ def pieces(source: str, env: Any) -> list[Piece] | None:
         position = end
     if position < len(source):
         found.append(Piece(Event(source[position:], "text", source[position:])))
-    return _paired(found)
+    return _paired(_merged(found))
 
 
 def _spans(tokens: Sequence[Token]) -> Iterator[tuple[Token, Span]]:
@@ -140,7 +149,8 @@ def _piece(token: Token, raw: str, start: int) -> Piece:
         return Piece(Event(raw, "text", token.content))
     if token.type == "softbreak":
         return Piece(Event(raw, "text", " "))
-    if (token.type == "code_inline" or token.markup == "autolink") and LITERAL.fullmatch(raw):
+    is_literal = token.type == "code_inline" or token.markup == "autolink"
+    if is_literal and LITERAL.fullmatch(raw) and not _WIDE.search(raw):
         return Piece(Event(raw, "text", raw), "literal")
     if token.type == "image":
         return Piece(Event(raw, "atom"), "image", (start + 2, start + 2 + len(token.content)))
@@ -149,12 +159,56 @@ def _piece(token: Token, raw: str, start: int) -> Piece:
     return Piece(Event(raw, "atom"), token.type)
 
 
+def verbatim(found: Sequence[tuple[str, int]]) -> list[Span]:
+    """Where HTML elements are whose content stays, tags included.
+
+    Of each piece of a line are given its tag, or an empty string, and whether it opens (1) or closes (-1) an element of
+    Markdown. Both tags have to be within the same one.
+    """
+    spans: list[Span] = []
+    opened: dict[str, tuple[int, int]] = {}
+    level = 0
+    for number, (raw, nesting) in enumerate(found):
+        level += nesting
+        if nesting < 0:
+            opened = {name: start for name, start in opened.items() if start[1] <= level}
+        match = _TAG.match(raw)
+        name = match[2].lower() if match else ""
+        if match and name in VERBATIM and not match[1]:
+            opened.setdefault(name, (number, level))
+        elif match and match[1] and opened.get(name, (0, -1))[1] == level:
+            first = opened[name][0]
+            opened = {name: start for name, start in opened.items() if start[0] < first}
+            while spans and spans[-1][0] > first:
+                spans.pop()
+            spans.append((first, number + 1))
+    return spans
+
+
+def _merged(found: Sequence[Piece]) -> list[Piece]:
+    """The same with an HTML element whose content stays as one piece."""
+    nesting = {"open": 1, "close": -1}
+    spans = verbatim(
+        [(piece.event.raw if piece.token == "html_inline" else "", nesting.get(piece.event.kind, 0)) for piece in found]
+    )
+    result, position = list[Piece](), 0
+    for start, end in spans:
+        raw = "".join(piece.event.raw for piece in found[start:end])
+        match = _TAG.match(raw)
+        is_inline = match is not None and match[2].lower() in INLINE_VERBATIM
+        result += [*found[position:start], Piece(Event(raw, "atom" if is_inline else "boundary"), "verbatim")]
+        position = end
+    return [*result, *found[position:]]
+
+
 def _paired(found: list[Piece]) -> list[Piece]:
-    """The same with HTML tags as elements where both tags are within the same element."""
+    """The same with HTML tags as elements where both tags are within the same element, or as what ends a text."""
     opened: list[tuple[int, str]] = []
     for number, piece in enumerate(found):
         match = _TAG.match(piece.event.raw) if piece.token == "html_inline" else None
-        if match and not match[1]:
+        if match and match[2].lower() in _BOUNDARIES:
+            found[number] = Piece(Event(piece.event.raw, "boundary"), "html_inline")
+        elif match and not match[1]:
             opened.append((number, match[2].lower()))
         elif match and opened and opened[-1][1] == match[2].lower():
             other = opened.pop()[0]

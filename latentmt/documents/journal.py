@@ -16,7 +16,7 @@ from typing import Any
 from latentmt.errors import UserError
 from latentmt.system import BINARY, NO_LINK, close_and_remove, try_lock
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever a journal written before could be misread, or the same job would write other bytes."""
 
 

@@ -1,9 +1,9 @@
 """Markdown: texts are replaced in the source, so that everything else keeps its bytes.
 
 markdown-it finds the blocks and their inline elements. A paragraph is one text; its lines are joined, and wrapped again
-at the width that they had. Hard line breaks separate texts. Alternative texts of images are texts of their own. Code
-spans and addresses in angle brackets stay in the text, because translators copy them and need them to understand it.
-Titles of links, HTML blocks, definitions, inline footnotes and front matter are not translated.
+at the width that they had. Hard line breaks separate texts, and so do HTML's. Alternative texts of images are texts of
+their own. Code spans and addresses in angle brackets stay in the text, because translators copy them and need them to
+understand it. Titles of links, HTML blocks, definitions, inline footnotes and front matter are not translated.
 
 What a translation says must stay text. It is written as it is if it is read as the same text with the same elements,
 else with escapes. Where that does not help, or where the blocks of the document would change, the source stays.
@@ -108,14 +108,14 @@ class Markdown:
                 lines_here = lines[first : last + 1]
                 prefix = self._lines[2 * first + 1] + lines_here[1][: found[1][0]] if len(found) > 1 else ""
                 width = max(end - start for start, end in found) if len(found) > 1 else 0
-                yield Block(offsets[first] + found[0][0], offsets[last] + found[-1][1], prefix, width)
+                start, end = found[-1]
+                texts = [line[column:] for line, (column, _) in zip(lines_here[:-1], found, strict=False)]
+                source = "\n".join([*texts, lines_here[-1][start:end]])
+                yield Block(offsets[first] + found[0][0], offsets[last] + end, prefix, width, source=source)
 
     def _divide(self, block: Block) -> bool:
         """Divide a block into texts and what is between them. Whether it has a text."""
-        lines = _LINE_END.split(self._source[block.start : block.end])[::2]
-        extra = len(_LINE_END.sub("", block.prefix))
-        content = [lines[0], *(line[min(extra, len(line) - len(line.lstrip(" \t>"))) :] for line in lines[1:])]
-        block.source = "\n".join([content[0], *(line.lstrip(" \t>") for line in content[1:])])
+        block.source = block.source or self._source[block.start : block.end]
         found = pieces(block.source, self._env)
         if found is None or SLOT.search(block.source) or sum(1 for piece in found if piece.event.kind == "open") > 500:
             return False
@@ -129,7 +129,7 @@ class Markdown:
 
     def _event(self, piece: Piece, level: int, block: Block) -> Event:
         """The event of a piece with so many elements around it; the text of an image becomes a slot."""
-        if piece.token == "hardbreak" and level == 0:
+        if piece.token == "hardbreak":
             return Event(continued(piece.event.raw), "boundary")
         if piece.event.kind in ("open", "close") and level >= MAX_INLINE_DEPTH:
             return replace(piece.event, kind="boundary")

@@ -11,7 +11,7 @@ from typing import Any
 from markdown_it.token import Token
 
 from latentmt.documents.flow import Text
-from latentmt.documents.inline_markdown import LITERAL, MARKDOWN
+from latentmt.documents.inline_markdown import LITERAL, MARKDOWN, verbatim
 from latentmt.documents.tags import Placed, place
 from latentmt.results import Translation
 
@@ -104,19 +104,20 @@ class _Writer:
         self._alts = [self._escape(_SPACE.sub(" ", alt.text)) for alt in alts]
 
     def block(self, translations: Sequence[Translation]) -> str:
-        remaining = iter(translations)
-        out = [""]
+        remaining, out = iter(translations), list[str]()
         for part in self._block.parts:
             if isinstance(part, str):
-                out.append(self._markup(part))
+                out += filter(None, [self._markup(part)])
                 continue
             translation = next(remaining)
+            before, after = _outer_space(part.raw)
+            starts_line = not out or out[-1].endswith("\n") or before == "\n"
             placed = place(part.root, replace(translation, text=_SPACE.sub(" ", translation.text)))
             text = _filled(self._words(placed), self._block.width)
             is_text = bool(placed) and placed[0].node is None and next(self._block.divided(placed[0].text))[0] != ""
-            if is_text and out[-1][-1:] in ("", "\n") and (start := _BLOCK_START.match(text)):
+            if is_text and starts_line and (start := _BLOCK_START.match(text)):
                 text = f"{text[: start.end()]}\\{text[start.end() :]}"
-            out.append(text)
+            out += filter(None, [before if out and not out[-1].endswith("\n") else "", text, after])
         return "".join(out)
 
     def _words(self, placed: Sequence[Placed]) -> list[str]:
@@ -154,12 +155,21 @@ def continued(raw: str) -> str:
     return re.sub(r"\n[ \t]+", "\n", raw)
 
 
+def _outer_space(raw: str) -> tuple[str, str]:
+    """The white space at both ends of a text; a line feed where there is one."""
+    edges = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :] if raw.strip() else ""
+    before, after = ("\n" if "\n" in edge else edge for edge in edges)
+    return before, after
+
+
 def _said(children: Sequence[Token]) -> str:
-    """The text of inline tokens without white space, code and addresses."""
+    """The text of inline tokens without white space, code, addresses and HTML elements whose content stays."""
     said, address = [], False
-    for token in children:
+    spans = verbatim([(token.content if token.type == "html_inline" else "", token.nesting) for token in children])
+    inside = {number for start, end in spans for number in range(start, end)}
+    for number, token in enumerate(children):
         address = token.type == "link_open" if token.markup == "autolink" else address
-        if token.type == "text" and not address:
+        if token.type == "text" and not address and number not in inside:
             said.append(token.content)
     return _squeezed("".join(said))
 

@@ -12,7 +12,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import groupby
+from itertools import groupby, islice
 from re import _constants as op  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from types import FrameType, ModuleType
@@ -46,16 +46,16 @@ class Counter:
 class _Steps:
     """A pattern as matchers: each is called with a position and what must match after it."""
 
-    def __init__(self, pattern: re.Pattern[str], counter: Counter) -> None:
+    def __init__(self, pattern: re.Pattern[Any], counter: Counter) -> None:
         self._text, self._end, self._counter = "", 0, counter
-        self._matcher = self._sequence(_parser.parse(pattern.pattern, pattern.flags), bool(pattern.flags & re.I))
+        self._matcher = self._sequence(_parser.parse(pattern.pattern, pattern.flags), pattern.flags)
 
-    def matches(self, text: str, position: int, end: int) -> bool:
-        self._text, self._end = text, end
+    def matches(self, text: str | bytes, position: int, end: int) -> bool:
+        self._text, self._end = text if isinstance(text, str) else text.decode("latin-1"), end
         return self._matcher(position, lambda _: True)
 
-    def _sequence(self, items: Any, ignore_case: bool) -> Matcher:
-        parts = [self._item(kind, value, ignore_case) for kind, value in items]
+    def _sequence(self, items: Any, flags: int) -> Matcher:
+        parts = [self._item(kind, value, flags) for kind, value in items]
 
         def match(position: int, rest: Continuation, number: int = 0) -> bool:
             if number == len(parts):
@@ -64,18 +64,18 @@ class _Steps:
 
         return match
 
-    def _item(self, kind: Any, value: Any, ignore_case: bool) -> Matcher:
+    def _item(self, kind: Any, value: Any, flags: int) -> Matcher:
         if kind in (op.LITERAL, op.NOT_LITERAL, op.IN, op.ANY):
-            return self._character(kind, value, ignore_case)
-        if kind in (op.MAX_REPEAT, op.POSSESSIVE_REPEAT):
-            return self._repeat(*value, ignore_case, possessive=kind == op.POSSESSIVE_REPEAT)
+            return self._character(kind, value, flags)
+        if kind in (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT):
+            return self._repeat(kind, *value, flags)
         if kind == op.SUBPATTERN:
-            return self._sequence(value[3], (ignore_case or bool(value[1] & re.I)) and not value[2] & re.I)
+            return self._sequence(value[3], (flags | value[1]) & ~value[2])
         if kind == op.BRANCH:
-            branches = [self._sequence(branch, ignore_case) for branch in value[1]]
+            branches = [self._sequence(branch, flags) for branch in value[1]]
             return lambda position, rest: any(branch(position, rest) for branch in branches)
         if kind in (op.ASSERT, op.ASSERT_NOT):
-            inner, wanted = self._sequence(value[1], ignore_case), kind == op.ASSERT
+            inner, wanted = self._sequence(value[1], flags), kind == op.ASSERT
             back = value[1].getwidth()[0] if value[0] < 0 else 0
 
             def look(position: int, rest: Continuation) -> bool:
@@ -86,19 +86,22 @@ class _Steps:
         assert kind == op.AT, kind
         return lambda position, rest: self._at(value, position) and rest(position)
 
-    def _character(self, kind: Any, value: Any, ignore_case: bool) -> Matcher:
+    def _character(self, kind: Any, value: Any, flags: int) -> Matcher:
+        ignore_case, any_character = flags & re.IGNORECASE, kind == op.ANY and flags & re.DOTALL
+
         def match(position: int, rest: Continuation) -> bool:
             self._counter.add()
             if position >= self._end:
                 return False
             character = self._text[position]
             forms = {character, character.lower(), character.upper()} if ignore_case else {character}
-            return any(_fits(kind, value, form) for form in forms) and rest(position + 1)
+            fits = any_character or any(_fits(kind, value, form) for form in forms)
+            return bool(fits) and rest(position + 1)
 
         return match
 
-    def _repeat(self, low: int, high: Any, items: Any, ignore_case: bool, possessive: bool) -> Matcher:
-        inner, most = self._sequence(items, ignore_case), sys.maxsize if high == op.MAXREPEAT else int(high)
+    def _repeat(self, kind: Any, low: int, high: Any, items: Any, flags: int) -> Matcher:
+        inner, most = self._sequence(items, flags), sys.maxsize if high == op.MAXREPEAT else int(high)
 
         def ends(position: int) -> Iterator[int]:
             """The positions after each repetition, each taken as the first way in which it matches."""
@@ -111,8 +114,11 @@ class _Steps:
                 yield position
 
         def match(position: int, rest: Continuation) -> bool:
+            if kind == op.MIN_REPEAT:
+                return any(rest(end) for end in islice(ends(position), low, None))
             after = list(ends(position))
-            return any(rest(end) for end in (after[:low:-1] + after[low : low + 1])[: 1 if possessive else None])
+            tried = after[:low:-1] + after[low : low + 1]
+            return any(rest(end) for end in (tried[:1] if kind == op.POSSESSIVE_REPEAT else tried))
 
         return match
 
@@ -159,7 +165,7 @@ def _untraced() -> Iterator[None]:
 class CountingPattern:
     """A compiled pattern that counts its steps."""
 
-    def __init__(self, pattern: re.Pattern[str], counter: Counter) -> None:
+    def __init__(self, pattern: re.Pattern[Any], counter: Counter) -> None:
         self._pattern, self._counter = pattern, counter
 
     def __getattr__(self, name: str) -> Any:
@@ -295,7 +301,7 @@ def operations(function: Callable[[], object]) -> int:
         return trace
 
     def profile(frame: FrameType, event: str, called: Any) -> None:
-        if event == "c_call" and isinstance(text := getattr(called, "__self__", None), str):
+        if event == "c_call" and isinstance(text := getattr(called, "__self__", None), str | bytes):
             counter.add(len(text))
 
     sys.setrecursionlimit(20_000)

@@ -72,6 +72,7 @@ CATALOGUES = {
     "a.xlf": "<segment><source>ein <pc>Haus</pc></source></segment>",
     "b.xlf": "<pc>x</pc>",
     "c.xlf": "</a><!---->",
+    "d.xlf": "<!--",
 }
 MESSAGES = {
     "start tags": "<b>",

@@ -1,4 +1,4 @@
-"""Sentences judged by hand: add a model's translations to the file, or print the means of its marks.
+"""Sentences judged one by one: add a model's translations to the file, or print the means of its marks.
 
     python benchmarks/judged.py recipes/deen/judged.tsv --add deen-teacher --model models/deen-teacher
     python benchmarks/judged.py recipes/deen/judged.tsv

@@ -26,9 +26,9 @@ def parts(out: Path) -> int:
 
 
 def test_a_job_survives_the_death_of_an_actor_of_its_node_and_of_itself(tmp_path: Path) -> None:
-    lines(tmp_path, 900).rename(tmp_path / "train.txt")
+    lines(tmp_path, 600).rename(tmp_path / "train.txt")
     out = tmp_path / "out"
-    command = (tmp_path / "train.txt", out, "--to", "text", "--actors", "2", "--rows-per-part", "30")
+    command = (tmp_path / "train.txt", out, "--to", "text", "--actors", "2", "--rows-per-part", "20")
     with start(*command) as job:
         wait_for(lambda: parts(out) >= 2)
         kill(victims(job, "actor")[0])
@@ -45,7 +45,7 @@ def test_a_job_survives_the_death_of_an_actor_of_its_node_and_of_itself(tmp_path
     written = "".join(path.read_text() for path in sorted(out.glob("part-*")))
     assert written.splitlines() == Translator.load("deen", "cpu").translate(sources)
     manifest = json.loads((out / "manifest.json").read_text())
-    assert (manifest["complete"], [facts["rows"] for facts in manifest["parts"].values()]) == (True, [30] * 30)
+    assert (manifest["complete"], [facts["rows"] for facts in manifest["parts"].values()]) == (True, [20] * 30)
 
 
 @pytest.mark.long

@@ -24,6 +24,12 @@ ModelOption = Annotated[
     str | None,
     typer.Option("--model", help="An installed model, or a folder of bundles. Default: the installed one."),
 ]
+FromOption = Annotated[
+    str | None, typer.Option("--from", help="The language of the text, as de: chooses an installed model.")
+]
+ToOption = Annotated[
+    str | None, typer.Option("--to", help="The language of the translation, as en: chooses an installed model.")
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option(help="Cores for each batch. Default: one, and as many batches side by side as there are cores."),

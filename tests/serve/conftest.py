@@ -27,6 +27,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_lively_model(tmp_path_factory.mktemp("model"))
 
 
+@pytest.fixture(scope="session")
+def reverse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same from English to German, with other weights."""
+    return save_lively_model(tmp_path_factory.mktemp("reverse"), ("en", "de"), seed=7)
+
+
 @pytest.fixture(scope="session", params=["onnx", "torch"])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -35,6 +41,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def translator(model: Path, engine: str) -> Translator:
     return Translator.load(model, threads=1, engine=engine)
+
+
+@pytest.fixture(scope="session")
+def english(reverse: Path, engine: str) -> Translator:
+    """The translator from English to German."""
+    return Translator.load(reverse, threads=1, engine=engine)
 
 
 @pytest.fixture(scope="session")

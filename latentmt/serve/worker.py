@@ -99,12 +99,14 @@ class Worker:
 
     def serve(self, source: BinaryIO) -> None:
         """Do what messages say, until there are no more."""
-        with suppress(MessageError):
-            while True:
-                self._receive(read(source))
-        for batch in list(self._batches.values()):  # nobody would resume them
-            for job in batch.jobs:
-                self._cancel(batch.number, job.number)
+        try:
+            with suppress(MessageError):
+                while True:
+                    self._receive(read(source))
+        finally:
+            for batch in list(self._batches.values()):  # nobody would resume them
+                for job in batch.jobs:
+                    self._cancel(batch.number, job.number)
 
     def _receive(self, received: Message) -> None:
         match received.kind:

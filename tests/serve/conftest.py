@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -51,13 +51,16 @@ def english(reverse: Path, engine: str) -> Translator:
 
 @pytest.fixture(scope="session")
 def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
-    """Starts a server with options of the command line. With `faults`, some sentences make its workers fail, which
-    are killed after `grace` seconds."""
+    """Starts a server with options of the command line, by default with one model. With `faults`, some sentences make
+    its workers fail, which are killed after `grace` seconds."""
 
     @contextlib.contextmanager
-    def started(*options: object, faults: bool = False, grace: float = GRACE) -> Iterator[Running]:
+    def started(
+        *options: object, models: Sequence[Path] = (model,), faults: bool = False, grace: float = GRACE
+    ) -> Iterator[Running]:
         log = tmp_path_factory.mktemp("log") / "server"
-        command = [sys.executable, "-m", "latentmt", "serve", "--model", model, "--port", 0, "--device", "cpu"]
+        command = [sys.executable, "-m", "latentmt", "serve", "--port", 0, "--device", "cpu"]
+        command += [option for each in models for option in ("--model", each)]
         command += ["--threads", 1, "--workers", 1, *options]
         env = environment(log.parent, grace) if faults else None
         with log.open("w") as file:

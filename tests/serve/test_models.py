@@ -273,8 +273,8 @@ def test_two_models_between_the_same_languages_are_refused_at_start(model: Path,
     assert result.stderr == f"error: {model} and {copied} {what}\n"
 
 
-def test_a_server_process_has_several_models(start: Start, reverse: Path, translator: Translator) -> None:
-    with start("--model", reverse, "--workers", 2) as server:
+def test_a_server_process_has_several_models(start: Start, model: Path, reverse: Path, translator: Translator) -> None:
+    with start("--workers", 2, models=[model, reverse]) as server:
         assert server.log.read_text().startswith("German → English, English → German at http://")
         texts = [f"Satz {number} steht hier." for number in range(8)]
         english = Translator.load(reverse, threads=1)

@@ -17,8 +17,8 @@ SHOWN = "(id) => [...document.getElementById(id).options].map((one) => `${one.te
 
 
 @pytest.fixture(scope="module")
-def address(start: Start, reverse: Path, engine: str) -> Iterator[str]:
-    with start("--engine", engine, "--model", reverse) as server:
+def address(start: Start, model: Path, reverse: Path, engine: str) -> Iterator[str]:
+    with start("--engine", engine, models=[model, reverse]) as server:
         yield server.address
 
 

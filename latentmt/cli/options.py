@@ -22,7 +22,7 @@ EngineOption = Annotated[
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", help="An installed model, or a folder of bundles. Default: the installed one."),
+    typer.Option("--model", help="An installed model, or a folder of bundles. Default: the first installed one."),
 ]
 FromOption = Annotated[
     str | None, typer.Option("--from", help="The language of the text, as de: chooses an installed model.")

@@ -60,6 +60,8 @@ class System:
     options: dict[str, Any]
     scored: bool = True
     """Whether whole sets are translated, for BLEU and chrF, and the bulk is timed."""
+    forced: bool = False
+    """Whether a translation by CTranslate2 has as many pieces as its source: for a model that was not trained."""
 
     def translator(self, cores: int) -> Translator:
         """The system in this process, on so many cores."""
@@ -71,7 +73,7 @@ class System:
         assert teacher is not None
         with tempfile.TemporaryDirectory() as converted:
             convert(teacher, translator.tokenizer, Path(converted))
-            engine = CTranslate2Engine(Path(converted), cores, translator.backend)
+            engine = CTranslate2Engine(Path(converted), cores, translator.backend, self.forced)
             return translator.with_backend(cast(Backend, engine))
 
 
@@ -161,19 +163,22 @@ class CTranslate2Engine:
     rerankers: ClassVar = ["none"]
     latent_dim = None
 
-    def __init__(self, folder: Path, cores: int, attention: Backend) -> None:
+    def __init__(self, folder: Path, cores: int, attention: Backend, forced: bool = False) -> None:
         """`attention`: the same teacher in torch, which says where a span belongs that was lost in translation."""
+        self._forced = forced
         self._model = ctranslate2.Translator(str(folder), device="cpu", intra_threads=1, inter_threads=cores)
         self.annotate = attention.annotate
 
     def best(
         self, sentences: Sequence[Sequence[int]], options: DecodingOptions, check_cancelled: object = None
     ) -> list[Candidate]:
+        longest = max(map(len, sentences), default=0)
         results = self._model.translate_batch(
             [[str(id_) for id_ in sentence] for sentence in sentences],
             beam_size=options.beam,
             length_penalty=1,
-            max_decoding_length=2 * max(map(len, sentences), default=0) + 10,
+            max_decoding_length=longest if self._forced else 2 * longest + 10,
+            min_decoding_length=longest if self._forced else 1,
             return_scores=True,
             max_batch_size=32,
         )

@@ -41,6 +41,10 @@ def evaluate(
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="Test whether A is better than B, as named in the table: score-1 L=0, say."),
     ] = None,
+    words: Annotated[
+        list[Path] | None,
+        typer.Option(help="Text whose words are known, such as the training targets; may be given several times."),
+    ] = None,
     json_: JsonFileOption = None,
     device: DeviceOption = AUTO,
     engine: EngineOption = AUTO,
@@ -54,7 +58,7 @@ def evaluate(
 
     lists = given(methods=options.pop("method", None), steps=options.pop("steps", None), compare=compare and [compare])
     sweep = Sweep(options=options, oracle=oracle, **lists)
-    texts, out = EvalSet.read(src, ref), json_ and json_file(json_)
+    texts, out = EvalSet.read(src, ref, words or ()), json_ and json_file(json_)
     show_evaluation(evaluate_translator(Translator.load(model, device, engine=engine), texts, sweep), output(), out)
 
 

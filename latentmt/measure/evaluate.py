@@ -22,6 +22,7 @@ from latentmt.measure.methods import refining_methods
 from latentmt.measure.oracle import best_candidates
 from latentmt.measure.quality import Quality, measure, require_sacrebleu
 from latentmt.measure.results import write_result
+from latentmt.measure.words import read_words
 from latentmt.options import DecodingOptions
 from latentmt.results import Translation
 from latentmt.translator import Translator
@@ -36,17 +37,19 @@ _SEARCH = frozenset(("lengths", "samples", "rerank"))
 
 @dataclass(frozen=True)
 class EvalSet:
-    """Sources and their references."""
+    """Sources, their references, and what words there are."""
 
     sources: list[str]
     references: list[list[str]]
     """One or more lists, each as long as the sources."""
     files: dict[str, str]
     """Path → hash."""
+    words: frozenset[str] | None = None
+    """The words that are known; without them, non-words are not measured."""
 
     @staticmethod
-    def read(source: Path, references: Sequence[Path]) -> EvalSet:
-        """Read text files, a sentence or text a line; lines may be empty."""
+    def read(source: Path, references: Sequence[Path], words: Sequence[Path] = ()) -> EvalSet:
+        """Read text files, a sentence or text a line; lines may be empty. `words`: text whose words are known."""
         paths = [source, *references]
         sources, *others = texts = [list(all_text(read_lines([path]))) for path in paths]
         if any(len(other) != len(sources) for other in others):
@@ -54,7 +57,8 @@ class EvalSet:
             raise UserError(f"{counts}; they must be equally many")
         if not sources:
             raise UserError(f"{source}: no lines")
-        return EvalSet(sources, others, {str(path): sha256(path) for path in paths})
+        known = read_words(words) if words else None
+        return EvalSet(sources, others, {str(path): sha256(path) for path in (*paths, *words)}, known)
 
 
 @dataclass(frozen=True)
@@ -201,7 +205,8 @@ def _row(
 ) -> Row:
     """Case is ignored where the model writes lower case only."""
     outputs, ids = [each.text for each in translations], [each.ids for each in translations]
-    quality = measure(outputs, ids, texts.references, translator.rules[1].lowercase)
+    lowercase = translator.rules[1].lowercase
+    quality = measure(outputs, ids, texts.references, lowercase, texts.sources, texts.words)
     return Row(options, outputs, quality, oracle)
 
 
@@ -257,7 +262,7 @@ def _conditions(translator: Translator, texts: EvalSet) -> dict[str, Any]:
 def show_evaluation(evaluation: Evaluation, console: Console, path: Path | None = None) -> None:
     """Print a table, the signatures of its metrics and the comparisons, and write the JSON."""
     rows = [(name, *_cells(row.quality)) for name, row in evaluation.rows.items()]
-    columns = ["method", "BLEU", "BLEU lc intl", "chrF", "exact", "repeats", "length"]
+    columns = ["method", "BLEU", "BLEU lc intl", "chrF", "exact", "repeats", "length", "numbers", "non-words"]
     console.print(table("Quality", columns, rows))
     quality = next(iter(evaluation.rows.values())).quality
     for column, score in (("BLEU", quality.bleu), ("BLEU lc intl", quality.bleu_lc_intl), ("chrF", quality.chrf)):
@@ -269,7 +274,8 @@ def show_evaluation(evaluation: Evaluation, console: Console, path: Path | None 
 
 def _cells(q: Quality) -> list[str]:
     scores = [f"{score.value:.2f}" for score in (q.bleu, q.bleu_lc_intl, q.chrf)]
-    return [*scores, f"{q.exact:.1%}", f"{q.repeats:.2%}", f"{q.length:.3f}"]
+    numbers, non_words = ("–" if share is None else f"{share:.2%}" for share in (q.numbers, q.non_words))
+    return [*scores, f"{q.exact:.1%}", f"{q.repeats:.2%}", f"{q.length:.3f}", numbers, non_words]
 
 
 def _sentence(of: str, against: str, comparison: Comparison) -> str:

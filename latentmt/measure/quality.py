@@ -1,4 +1,4 @@
-"""Translation quality: BLEU and chrF with their signatures, exact matches, repetitions, length.
+"""Translation quality: BLEU and chrF with their signatures, exact matches, repetitions, numbers, non-words, length.
 
 It compares texts, and knows nothing of how they were made.
 """
@@ -6,10 +6,11 @@ It compares texts, and knows nothing of how they were made.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from latentmt.errors import UserError
+from latentmt.measure.words import non_words, numbers_kept
 from latentmt.results import count_repeats
 
 
@@ -36,6 +37,10 @@ class Quality:
     """The share of tokens that repeat the one before, before repetitions are removed."""
     length: float
     """Characters of the output over those of the first reference."""
+    numbers: float | None = None
+    """The share of the sources' digit strings that are in their translations; None if there are none."""
+    non_words: float | None = None
+    """The share of words that are neither known nor in their source; None if no words are known."""
 
 
 def require_sacrebleu() -> None:
@@ -45,11 +50,17 @@ def require_sacrebleu() -> None:
 
 
 def measure(
-    texts: Sequence[str], ids: Sequence[Sequence[int]], references: Sequence[Sequence[str]], lowercase: bool = False
+    texts: Sequence[str],
+    ids: Sequence[Sequence[int]],
+    references: Sequence[Sequence[str]],
+    lowercase: bool = False,
+    sources: Sequence[str] | None = None,
+    words: Collection[str] | None = None,
 ) -> Quality:
     """Compare texts, and the ids they were decoded from, with one or more lists of references.
 
-    `lowercase`: ignore case in all metrics; the signatures state it.
+    `lowercase`: ignore case in all metrics; the signatures state it. `sources`: numbers are looked for, and, where
+    `words` are known, non-words.
     """
     require_sacrebleu()
     from sacrebleu import BLEU, CHRF
@@ -66,6 +77,8 @@ def measure(
         exact=exact_match(texts, references),
         repeats=sum(map(count_repeats, ids)) / max(1, sum(map(len, ids))),
         length=sum(map(len, texts)) / max(1, sum(map(len, references[0]))),
+        numbers=None if sources is None else numbers_kept(texts, sources),
+        non_words=None if sources is None or words is None else non_words(texts, sources, words),
     )
 
 

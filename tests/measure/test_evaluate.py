@@ -161,7 +161,8 @@ def test_results_carry_their_signature(translator: Translator, texts: EvalSet, w
     files = [work / name for name in ("test.de", "test.british.en", "test.american.en")]
     for name, options in by_name.items():
         done = translator.translations(texts.sources, options)
-        quality = measure([one.text for one in done], [one.ids for one in done], texts.references)
+        outputs = [one.text for one in done], [one.ids for one in done]
+        quality = measure(*outputs, texts.references, sources=texts.sources)
         assert results[name] == asdict(quality) | {
             "options": asdict(options),
             "oracle": None,
@@ -198,6 +199,7 @@ def test_the_table_and_the_json(translator: Translator, texts: EvalSet, tmp_path
         "10.0%",
         f"{quality.repeats:.2%}",
         f"{quality.length:.3f}",
+        *("–", "–"),
     ]  # the empty line is right
     for signature in (quality.bleu.signature, quality.bleu_lc_intl.signature, quality.chrf.signature):
         assert sum(signature in line for line in lines) == 1
@@ -367,6 +369,8 @@ def test_evaluate_on_the_command_line(work: Path, tmp_path: Path) -> None:
         path,
         "--ref",
         work / "test.american.en",
+        "--words",
+        work / "train.en",
     )
     assert result.exit_code == 0, result.output
     written = json.loads(result.stdout.splitlines()[-1])
@@ -377,8 +381,25 @@ def test_evaluate_on_the_command_line(work: Path, tmp_path: Path) -> None:
     assert searched["options"] | {"seed": 5, "length_bias": 0.1, "lengths": 2, "samples": 2} == searched["options"]
     assert searched["bleu"]["signature"].startswith("nrefs:2|")
     assert set(searched["models"]) == {"latent", "teacher"}
-    assert len(searched["files"]) == 3
+    assert len(searched["files"]) == 4
+    assert 0 <= searched["non_words"] <= 1
     assert written["comparisons"][0]["of"] == "delta-2 length +10%"
+
+
+def test_numbers_and_non_words(translator: Translator, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work / "numbers.de").write_text("3 Hunde\n\n17 und 4\n")
+    (work / "words.en").write_text("Dogs and\n")
+    texts = EvalSet.read(work / "numbers.de", [work / "numbers.de"], [work / "words.en"])
+    outputs = [Translation(text) for text in ("3 dogs xhunde", "", "17 and und")]
+    monkeypatch.setattr(translator, "translations", lambda texts, options: outputs)
+    found = evaluate(translator, texts, make_sweep(methods=["prior"]))
+    quality = found.rows["L=0"].quality
+    assert (quality.numbers, quality.non_words) == (2 / 3, 1 / 4)
+    assert set(found.to_dict()["results"]["L=0"]["files"]) == {str(work / "numbers.de"), str(work / "words.en")}
+    shown = io.StringIO()
+    show_evaluation(found, Console(file=shown, width=110))
+    (row,) = (line for line in shown.getvalue().splitlines() if "│ L=0" in line)
+    assert [cell.strip() for cell in row.split("│")[-3:-1]] == ["66.67%", "25.00%"]
 
 
 def test_evaluate_with_default_options(work: Path) -> None:
@@ -396,6 +417,7 @@ def test_errors_come_before_the_work(work: Path, monkeypatch: pytest.MonkeyPatch
         (("--json", work / "test.de" / "x.json"), "is needed as a folder, but there is a file"),
         (("--method", "score"), "method score: this model has only prior, delta, teacher"),
         (("--oracle",), "oracle: there is only one candidate"),
+        (("--words", work / "none"), "none: no such file"),
     ):
         result = command(work, *options)
         assert isinstance(result.exception, UserError)

@@ -22,6 +22,7 @@ from latentmt.options import DecodingOptions
 from latentmt.serve.admission import Limits
 from latentmt.serve.costs import measure_costs, shortest
 from latentmt.serve.facts import ModelFacts
+from latentmt.serve.models import Models
 from latentmt.serve.schemas import TraceRequest, TranslateRequest
 from latentmt.serve.service import Request, Service
 from latentmt.translator import Translator
@@ -69,7 +70,8 @@ def main() -> None:
     start = time.perf_counter()
     costs = measure_costs(translator)
     took = time.perf_counter() - start
-    service = Service(translator, ModelFacts.of(translator, costs), Limits(timeout=1e6))
+    facts = ModelFacts.of(translator, costs)
+    service = Service(translator, facts.pair, Models([facts]), Limits(timeout=1e6))
     lines = sorted(filter(None, arguments.src.read_text(encoding="utf-8").splitlines()), key=len)
     texts = {"short": lines[len(lines) // 10], "long": lines[-len(lines) // 20], "text": " ".join(lines[::30])}
     rows, ratios = [], []

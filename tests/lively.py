@@ -23,11 +23,11 @@ SIZE: dict[str, Any] = {"preset": "tiny", "d_model": 16, "d_filter": 32, "layers
 LATENT = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3)
 
 
-def save_lively_model(folder: Path) -> Path:
-    """A folder of bundles: German to English, with a score and a teacher."""
+def save_lively_model(folder: Path, languages: tuple[str, str] = ("de", "en"), seed: int = 6) -> Path:
+    """A folder of bundles: by default German to English, with a score and a teacher."""
     tokenizer = train_tokenizer(SENTENCES * 20, TokenizerConfig(vocab_size=440))
-    common: dict[str, Any] = {"languages": ("de", "en"), "rules": (TextRules(), TextRules())}
-    torch.manual_seed(6)
+    common: dict[str, Any] = {"languages": languages, "rules": (TextRules(), TextRules())}
+    torch.manual_seed(seed)
 
     def save(config: BundleConfig, latent: str | None = None) -> str:
         network = config.network(tokenizer.size)

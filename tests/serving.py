@@ -1,4 +1,4 @@
-"""An application without sockets, whose workers are threads of this process with a translator that is loaded already.
+"""An application without sockets, whose workers are threads of this process with translators that are loaded already.
 
 Workers say and hear the same as those that are processes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -48,15 +48,15 @@ class ThreadChannel:
         self._writer.transport.abort()
 
 
-def in_thread(load: Callable[[], Translator]) -> Callable[[int], Awaitable[Channel]]:
-    """Starts workers whose translators are loaded by a function."""
+def in_thread(*loads: Callable[[], Translator]) -> Callable[[int], Awaitable[Channel]]:
+    """Starts workers whose translators are loaded by these functions."""
 
     async def start(_: int) -> Channel:
         ours, theirs = socket.socketpair()
 
         def work() -> None:
             with suppress(OSError), theirs, theirs.makefile("rb") as source, theirs.makefile("wb") as output:
-                run(source, output, lambda **_: load())  # an error of the system: it was killed
+                run(source, output, lambda name, **_: loads[int(name)]())  # an error of the system: it was killed
 
         threading.Thread(target=work, daemon=True).start()
         return ThreadChannel(*await asyncio.open_connection(sock=ours))
@@ -99,19 +99,20 @@ class Client:
 
 @contextmanager
 def serving(
-    load: Callable[[], Translator],
-    *,
+    *loads: Callable[[], Translator],
     limits: Limits = Limits(),  # noqa: B008 (immutable)
     keys: ApiKeys | None = None,
     workers: int = 1,
-    costs: Costs = Costs(),  # noqa: B008 (immutable)
+    costs: Costs | Sequence[Costs] = Costs(),  # noqa: B008 (immutable)
     origins: Origins = Origins(),  # noqa: B008 (immutable)
 ) -> Iterator[Client]:
     """A client of an application, in which functions may run, too, that share its event loop."""
     with asyncio.Runner() as runner:
         admission, metrics = Admission(limits, keys), Metrics()
-        config = PoolConfig(limits=limits, workers=workers, costs=costs)  # measuring takes seconds
-        broker = Broker(admission, metrics, config, in_thread(load))
+        models = [str(number) for number in range(len(loads))]
+        each = [costs] * len(loads) if isinstance(costs, Costs) else costs  # measuring takes seconds
+        config = PoolConfig(models=models, limits=limits, workers=workers, costs=each)
+        broker = Broker(admission, metrics, config, in_thread(*loads))
         runner.run(broker.start())
         gateway = Gateway(admission, broker, metrics)
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lively import save_lively_model
 from safetensors.torch import load_file
 from tiny import write_corpus, write_models
 
@@ -270,6 +271,24 @@ def test_a_model_is_found_by_its_name(shipped: Path, model: Path) -> None:
     assert installed.find_model(model) == installed.find_model(str(model)) == model
     with pytest.raises(UserError, match=r"zz: neither a folder nor the name of a model \(installed: xy\)"):
         installed.find_model("zz")
+
+
+def test_a_model_is_found_by_its_languages(shipped: Path, tmp_path: Path) -> None:
+    other = shipped.parent / "zz"
+    save_lively_model(other, ("en", "de"))
+    assert installed.find_model() == installed.find_model(source="de") == installed.find_model(target="en") == shipped
+    assert installed.find_model(source="en") == installed.find_model(None, "en", "de") == other
+    assert installed.find_model("zz", "en", "de") == installed.find_model(other, target="de") == other
+    for arguments, message in (
+        ((None, "fr", "en"), "no installed model translates from fr to en; there are xy (de → en), zz (en → de)"),
+        ((None, None, "fr"), "no installed model translates to fr; there are xy (de → en), zz (en → de)"),
+        (("zz", "de"), "zz: translates en → de, not from de"),
+        ((tmp_path, "de"), f"{tmp_path}: no model"),
+        (("ende",), "ende: neither a folder nor the name of a model (installed: xy, zz)"),
+    ):
+        with pytest.raises(UserError) as caught:
+            installed.find_model(*arguments)
+        assert str(caught.value) == message
 
 
 def test_a_folder_comes_before_a_name(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

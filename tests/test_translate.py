@@ -267,6 +267,15 @@ def test_user_errors_are_one_line(
     assert capfd.readouterr() == ("", f"error: {message}\n")
 
 
+def test_languages_choose_the_model_or_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], model: Path
+) -> None:
+    assert called(monkeypatch, model, "--from", "de", "--to", "en", "ein Satz") == 0
+    assert capfd.readouterr().out == f"{Translator.load(model).translate('ein Satz')}\n"
+    assert called(monkeypatch, model, "--from", "fr", "ein Satz") == 1
+    assert capfd.readouterr() == ("", f"error: {model}: translates de → en, not from fr\n")
+
+
 def test_a_full_gpu_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], model: Path
 ) -> None:

@@ -11,9 +11,11 @@ from latentmt.cli.options import (
     AUTO,
     DeviceOption,
     EngineOption,
+    FromOption,
     GlossaryOption,
     ModelOption,
     ThreadsOption,
+    ToOption,
     decoding_options,
 )
 
@@ -41,6 +43,8 @@ def document(
     ] = False,
     glossary: GlossaryOption = None,
     model: ModelOption = None,
+    from_: FromOption = None,
+    to: ToOption = None,
     *,
     options: dict[str, Any],
     device: DeviceOption = AUTO,
@@ -51,6 +55,7 @@ def document(
     from latentmt.documents.formats import FORMATS, format_of
     from latentmt.documents.job import Job, read_file
     from latentmt.errors import UserError
+    from latentmt.installed import find_model
     from latentmt.text.glossary import Glossary
     from latentmt.translator import Translator
 
@@ -62,7 +67,7 @@ def document(
         if output and format_of(source) != FORMATS.get(output.suffix.lower()):
             raise UserError(f"{output}: the output has the type of the input, {source.suffix}")
     terms = Glossary.read(glossary) if glossary else None
-    translator = Translator.load(model, device, threads, engine=engine)
+    translator = Translator.load(find_model(model, from_, to), device, threads, engine=engine)
     job = Job(translator, translator.options(**options), terms, details=json_ is not None)
     target = output or _default_output(source, translator.languages)
     if source.is_dir():

@@ -22,7 +22,13 @@ EngineOption = Annotated[
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", help="An installed model, or a folder of bundles. Default: the installed one."),
+    typer.Option("--model", help="An installed model, or a folder of bundles. Default: the first installed one."),
+]
+FromOption = Annotated[
+    str | None, typer.Option("--from", help="The language of the text, as de: chooses an installed model.")
+]
+ToOption = Annotated[
+    str | None, typer.Option("--to", help="The language of the translation, as en: chooses an installed model.")
 ]
 ThreadsOption = Annotated[
     int | None,

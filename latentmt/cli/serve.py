@@ -7,11 +7,17 @@ from typing import Annotated
 
 import typer
 
-from latentmt.cli.options import AUTO, EngineOption, ModelOption
+from latentmt.cli.options import AUTO, EngineOption
 
 
 def serve(
-    model: ModelOption = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An installed model, or a folder of bundles; may be given several times, each for other languages. "
+            "Default: all installed ones."
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="The address to listen at; 0.0.0.0 listens at all addresses.")
     ] = "127.0.0.1",
@@ -61,7 +67,7 @@ def serve(
 
     serve_model(
         ServerConfig(
-            model=model,
+            models=model or (),
             host=host,
             port=port,
             devices=device or [AUTO],

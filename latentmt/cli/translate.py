@@ -12,9 +12,11 @@ from latentmt.cli.options import (
     AUTO,
     DeviceOption,
     EngineOption,
+    FromOption,
     GlossaryOption,
     ModelOption,
     ThreadsOption,
+    ToOption,
     decoding_options,
 )
 
@@ -29,6 +31,8 @@ def translate(
         list[str] | None, typer.Argument(metavar="TEXT", help="Sentences; without any, lines of standard input.")
     ] = None,
     model: ModelOption = None,
+    from_: FromOption = None,
+    to: ToOption = None,
     input_: Annotated[
         Path | None, typer.Option("--input", help="A file of lines (.gz and .xz are decompressed) instead.")
     ] = None,
@@ -45,13 +49,14 @@ def translate(
     json_: JsonOption = False,
 ) -> None:
     """Translate lines: each comes out as one line, as soon as it is there."""
+    from latentmt.installed import find_model
     from latentmt.text.glossary import Glossary
     from latentmt.text.stream import input_batches, write_lines
     from latentmt.translator import Translator
 
     terms = Glossary.read(glossary) if glossary else None
     batches = input_batches(texts, input_, bad_lines)
-    translator = Translator.load(model, device, threads, engine=engine)
+    translator = Translator.load(find_model(model, from_, to), device, threads, engine=engine)
     chosen = translator.options(**options)
     for lines in batches:
         found = [translation.text for translation in translator.translations(lines, chosen, glossary=terms)]
@@ -65,6 +70,8 @@ def translate(
 def trace(
     texts: Annotated[list[str], typer.Argument(help="What to translate.", show_default=False)],
     model: ModelOption = None,
+    from_: FromOption = None,
+    to: ToOption = None,
     *,
     options: dict[str, Any],
     device: DeviceOption = AUTO,
@@ -74,10 +81,11 @@ def trace(
 ) -> None:
     """Show every sentence after each refinement step (4 unless given), changes marked, and the mean confidence."""
     from latentmt.display import output
+    from latentmt.installed import find_model
     from latentmt.refinement import show_trace, trace_to_dict
     from latentmt.translator import Translator
 
-    translator = Translator.load(model, device, threads, engine=engine)
+    translator = Translator.load(find_model(model, from_, to), device, threads, engine=engine)
     chosen = translator.options(**({"steps": 4} | options))
     for text in texts:
         traces = translator.traces(text, chosen)

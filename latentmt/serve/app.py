@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
@@ -125,12 +125,14 @@ def _add_translation(app: FastAPI, gateway: Gateway) -> None:
     @app.get("/languages")
     async def languages() -> list[Language]:
         """The languages, and what each can be translated into."""
-        return gateway.languages()
+        return gateway.models.languages()
 
-    @app.get("/model")
-    async def model() -> ModelResponse:
-        """What the loaded model can do, and what this server allows."""
-        return gateway.model()
+    @app.get("/model", responses={400: _ERRORS[400]})
+    async def model(
+        source: Annotated[str, Query(max_length=35)] = "", target: Annotated[str, Query(max_length=35)] = ""
+    ) -> ModelResponse:
+        """What a model can do, and what this server allows. Of several models, `source` and `target` choose one."""
+        return gateway.model(source, target)
 
 
 def _add_monitoring(app: FastAPI, gateway: Gateway) -> None:

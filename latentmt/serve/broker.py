@@ -1,8 +1,9 @@
 """The broker: gives the requests of all clients to the workers, in fair shares.
 
-A worker runs one batch at a time, for a time slice. Then the broker decides who goes on: that batch, another one that
-is paused there, or requests that wait. A worker that takes much longer than a batch should is killed. Requests of a
-worker that ends are given to another one, once; a second time they are answered with 503.
+A request is queued with its model, and a batch has one model. A worker runs one batch at a time, for a time slice. Then
+the broker decides who goes on: that batch, another one that is paused there, or requests that wait. A worker that takes
+much longer than a batch should is killed. Requests of a worker that ends are given to another one, once; a second time
+they are answered with 503.
 
 It does not know HTTP. Only for use from the event loop's thread.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 from latentmt.options import DecodingOptions
 from latentmt.serve.admission import Admission, Client, RefusedError
+from latentmt.serve.facts import ModelFacts
 from latentmt.serve.fairness import PATIENCE, FairQueue, QueueFullError, Waiting
 from latentmt.serve.messages import Message, message
 from latentmt.serve.metrics import Metrics
@@ -49,6 +51,7 @@ class Job(Waiting):
     kind: str
     fields: dict[str, Any]
     """The request as JSON."""
+    model: ModelFacts
     options: DecodingOptions
     result: asyncio.Future[bytes]
     batch: Batch | None = None
@@ -111,13 +114,13 @@ class Broker:
         self._closing: set[asyncio.Future[None]] = set()
 
     async def start(self) -> None:
-        """Start the workers. What is wrong with the model is a `UserError`."""
+        """Start the workers. What is wrong with a model is a `UserError`."""
         await self.pool.start()
         # As much as can be done within the timeout may wait.
         self._queue.max_seconds = self._admission.limits.timeout * self.pool.size
 
     async def reload(self) -> None:
-        """Exchange the workers for others, with the model as it is on disk. Requests go on meanwhile."""
+        """Exchange the workers for others, with the models as they are on disk. Requests go on meanwhile."""
         for worker in await self.pool.reload():
             self._retire(worker)
         self._dispatch()
@@ -135,6 +138,7 @@ class Broker:
         self,
         kind: str,
         fields: dict[str, Any],
+        model: ModelFacts,
         options: DecodingOptions,
         client: Client,
         seconds: float,
@@ -149,11 +153,12 @@ class Broker:
             client=client.name,
             seconds=seconds,
             created=time.monotonic(),
-            group=(kind, options, group),
+            group=(kind, model.pair, options, group),
             number=next(self._numbers),
             owner=client,
             kind=kind,
             fields=fields,
+            model=model,
             options=options,
             result=asyncio.get_running_loop().create_future(),
         )
@@ -164,16 +169,12 @@ class Broker:
         for other in refused:
             other.result.set_exception(self._busy(self._queue.seconds))
         self._metrics.waiting.set(len(self._queue))
-        if self._window is None or self._queue.seconds >= self._batch_seconds:
+        if self._window is None or self._queue.seconds >= model.costs.batch_seconds:
             self._dispatch()
         try:
             return await job.result
         finally:
             self._leave(job)
-
-    @property
-    def _batch_seconds(self) -> float:
-        return self.pool.facts.costs.batch_seconds
 
     # What workers do.
 
@@ -198,7 +199,7 @@ class Broker:
             case "done" if batch:
                 self._account(batch, what.header["seconds"])
                 self._finish(load, batch)
-                costs = self.pool.facts.costs
+                costs = batch.jobs[0].model.costs
                 if costs.batch_tokens > 1 and 0 < self._queue.seconds < costs.batch_seconds:
                     self._wait_for_more()
                 else:
@@ -270,7 +271,7 @@ class Broker:
         longest = math.inf if len(load.paused) < MAX_PAUSED else SLICE_SECONDS
         first = None if worker.retired else queue.next(started, longest)
         if first and (paused is None or (queue.priority([first.client]), first.rank) < order(paused)):
-            self._run(worker, queue.take(first, self._batch_seconds, started))
+            self._run(worker, queue.take(first, first.model.costs.batch_seconds, started))
         elif paused:
             del load.paused[paused.number]
             worker.channel.send(message("resume", batch=paused.number))
@@ -289,7 +290,8 @@ class Broker:
         self._metrics.waiting.set(len(self._queue))
         self._metrics.batch.observe(len(jobs))
         body = json.dumps([{"number": job.number, "kind": job.kind, "fields": job.fields} for job in jobs])
-        worker.channel.send(message("run", body.encode(), batch=batch.number, options=vars(jobs[0].options)))
+        pair, options = jobs[0].model.pair, vars(jobs[0].options)
+        worker.channel.send(message("run", body.encode(), batch=batch.number, pair=pair, options=options))
         self._began(self._loads[worker], batch)
 
     def _began(self, load: _Load, batch: Batch) -> None:

@@ -23,7 +23,7 @@ from latentmt.serve.waiting import address, while_connected
 _UNLIMITED = 1_000_000_000_000
 """The limit of characters that DeepL states where there is none."""
 _ENGLISH = {"EN-GB": "English (British)", "EN-US": "English (American)"}
-"""The names that clients have for English as a target. The model's English is the same for both."""
+"""The names that clients have for English as a target. It is the same English for both."""
 
 
 class DeepLRequest(BaseRequest):
@@ -110,10 +110,11 @@ def add_deepl(app: FastAPI, gateway: Gateway) -> None:
         """The source or target languages, in DeepL's format."""
         if not type_ and http.headers.get("content-type", "").startswith(FORMS[0]):  # its Python client has it there
             type_ = (await parse_body(http, LanguagesRequest)).type
-        source, target = gateway.facts.pair
         if type_ != "target":
-            return [{"language": source.upper(), "name": language_name(source)}]
-        names = _ENGLISH if target == "en" else {target.upper(): language_name(target)}
+            return [{"language": code.upper(), "name": language_name(code)} for code in gateway.models.sources]
+        names: dict[str, str] = {}
+        for code in gateway.models.targets:
+            names |= _ENGLISH if code == "en" else {code.upper(): language_name(code)}
         return [{"language": code, "name": name, "supports_formality": False} for code, name in names.items()]
 
     @app.get("/v2/usage", response_model=dict[str, int], responses=_errors(403))

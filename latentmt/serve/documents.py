@@ -23,8 +23,9 @@ from latentmt.documents.formats import format_of
 from latentmt.errors import UserError
 from latentmt.serve.admission import Admission, Client, RefusedError
 from latentmt.serve.broker import Broker
-from latentmt.serve.facts import AUTO
+from latentmt.serve.facts import AUTO, ModelFacts
 from latentmt.serve.metrics import Metrics
+from latentmt.serve.models import Models
 
 KEEP_SECONDS = 600.0
 """How long a document is kept after it was translated."""
@@ -47,6 +48,7 @@ class StoredDocument:
     """Of the file."""
     source: str
     target: str
+    """Empty as long as it depends on the language of the document."""
     client: Client
     folder: Path
     status: str = "queued"
@@ -57,8 +59,12 @@ class StoredDocument:
     error: str = ""
     seconds: float = 0.0
     """How long it will still take."""
-    result_name: str = ""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def result_name(self) -> str:
+        path = PurePath(self.name)
+        return f"{path.stem}.{self.target}{path.suffix}"
 
     @property
     def media_type(self) -> str:
@@ -78,6 +84,10 @@ class Documents:
         self._busy = Counter[str]()
         """Documents that are received or translated, by client."""
         self._root: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def _models(self) -> Models:
+        return self._broker.pool.models
 
     def close(self) -> None:
         """Remove all documents."""
@@ -104,20 +114,18 @@ class Documents:
 
     async def add(self, file: BinaryIO, name: str, source: str, target: str, client: Client) -> StoredDocument:
         """Store a document that was received. `source` may be `auto`."""
-        facts = self._broker.pool.facts
         name = _clean(name)
         format_of(name)
-        source, target = source or AUTO, target or facts.pair[1]
-        if source != AUTO:
-            facts.needs_translation(source, target)
+        source = source or AUTO
+        candidates = self._models.candidates(source, target)
+        if len(candidates) == 1:
+            target = target or candidates[0].pair[1]
         if self._root is None:
             self._root = tempfile.TemporaryDirectory(prefix="latentmt-", ignore_cleanup_errors=True)
         id_ = secrets.token_urlsafe(24)
         document = StoredDocument(
             id_, secrets.token_urlsafe(24), name, source, target, client, Path(self._root.name) / id_
         )
-        path = PurePath(name)
-        document.result_name = f"{path.stem}.{target}{path.suffix}"
         await asyncio.to_thread(_save, file, document.folder, self._admission.limits.max_file_bytes)
         self._documents[id_] = document
         return document
@@ -166,36 +174,47 @@ class Documents:
             self._make_room()
 
     async def _translate(self, document: StoredDocument) -> None:
-        folder, facts = str(document.folder), self._broker.pool.facts
+        model = self._models.candidates(document.source, document.target)[0]
         size = (document.folder / "source").stat().st_size
-        conversion = size * max(facts.costs.markup, facts.costs.character)
-        fields = {"folder": folder, "name": document.name, "source": document.source, "target": document.target}
-        read = await self._submit("read", document, fields, conversion, document.id)
+        conversion = size * max(model.costs.markup, model.costs.character)
+        read = await self._submit("read", document, {}, model, conversion, document.id)
+        if not document.target:  # which decides what of a catalogue is translated
+            document.source, document.target = self._models.pair(read["language"])
+            read = await self._submit("read", document, {}, model, conversion, document.id)
+        model = self._models.candidates(read["language"], document.target)[0]
         document.characters = sum(read["characters"])
         self._admission.count(document.client, document.characters)
         self._metrics.characters.inc(document.characters)
-        parts: list[int] = read["parts"] if facts.needs_translation(read["language"], document.target) else []
+        needed = self._models.needs_translation(read["language"], document.target)
+        parts: list[int] = read["parts"] if needed else []
         document.total, document.status = sum(parts), "translating"
-        options = facts.options({}, self._admission.limits)
+        options = model.options({}, self._admission.limits)
         seconds = [
-            facts.costs.estimate(["a" * characters], options, html=read["inline"]) for characters in read["characters"]
+            model.costs.estimate(["a" * characters], options, html=read["inline"]) for characters in read["characters"]
         ]
         for number, texts in enumerate(parts):
             document.seconds = sum(seconds[number:]) + conversion
-            part = {"folder": folder, "number": number, "inline": read["inline"]}
-            await self._submit("part", document, part, seconds[number], read["inline"])
+            part = {"number": number, "inline": read["inline"]}
+            await self._submit("part", document, part, model, seconds[number], read["inline"])
             document.done += texts
-        rendered = fields | {"parts": len(parts)}
-        await self._submit("render", document, rendered, conversion, document.id)
+        await self._submit("render", document, {"parts": len(parts)}, model, conversion, document.id)
 
     async def _submit(
-        self, kind: str, document: StoredDocument, fields: dict[str, Any], seconds: float, group: object
+        self,
+        kind: str,
+        document: StoredDocument,
+        fields: dict[str, Any],
+        model: ModelFacts,
+        seconds: float,
+        group: object,
     ) -> Any:
         """The response to a job of a document. Where the queue is full, it waits, since it was accepted before."""
-        options = self._broker.pool.facts.options({}, self._admission.limits)
+        options, client = model.options({}, self._admission.limits), document.client
+        about = {"folder": str(document.folder), "name": document.name}
+        fields = {**about, "source": document.source, "target": document.target, **fields}
         while True:
             try:
-                return json.loads(await self._broker.submit(kind, fields, options, document.client, seconds, group))
+                return json.loads(await self._broker.submit(kind, fields, model, options, client, seconds, group))
             except RefusedError as error:
                 if error.status != 429:
                     raise

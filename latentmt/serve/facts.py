@@ -1,4 +1,4 @@
-"""What the broker knows of the model, which only the workers have loaded: languages, methods, limits of options."""
+"""What the broker knows of a model, which only the workers have loaded: languages, methods, limits of options."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from latentmt.errors import UserError
 from latentmt.options import Abilities, DecodingOptions, Rerank
 from latentmt.serve.admission import Limits
 from latentmt.serve.costs import Costs, costs_from
-from latentmt.serve.languages import language_name
-from latentmt.serve.schemas import Language, ModelResponse, decoding_options
+from latentmt.serve.schemas import ModelResponse, decoding_options
 from latentmt.translator import Translator
 
+Pair = tuple[str, str]
+"""The codes of a source and a target language."""
 AUTO = "auto"
 """The source language that is to be detected."""
 
@@ -23,8 +24,7 @@ AUTO = "auto"
 class ModelFacts:
     """A model, as plain data."""
 
-    pair: tuple[str, str]
-    """The codes of the source and the target language."""
+    pair: Pair
     abilities: Abilities
     hints: Mapping[str, str]
     latent_dim: int | None
@@ -35,7 +35,7 @@ class ModelFacts:
     def of(translator: Translator, costs: Costs) -> ModelFacts:
         """Those of a loaded model."""
         backend = translator.backend
-        pair = translator.languages or ("und", "und-x-target")
+        pair = languages_of(translator)
         return ModelFacts(pair, translator.abilities, backend.hints, backend.latent_dim, backend.on_gpu, costs)
 
     @staticmethod
@@ -80,23 +80,6 @@ class ModelFacts:
         lengths = min(alternatives + 1, limits.max_candidates // options.samples)
         return replace(options, lengths=max(lengths, options.lengths), rerank=cast(Rerank, reranker))
 
-    def needs_translation(self, source: str, target: str) -> bool:
-        """Whether a text must be translated. Refuses a pair of languages that the model does not have."""
-        if source == target and source in self.pair:
-            return False
-        if (source, target) != self.pair:
-            requested, available = (" to ".join(map(language_name, pair)) for pair in ((source, target), self.pair))
-            raise UserError(f"{requested}: this server translates {available}")
-        return True
-
-    def languages(self) -> list[Language]:
-        """The response to /languages."""
-        source, target = self.pair
-        return [
-            Language(code=source, name=language_name(source), targets=[target]),
-            Language(code=target, name=language_name(target), targets=[]),
-        ]
-
     def response(self, limits: Limits, keys: bool) -> ModelResponse:
         """The response to /model."""
         options = self._default
@@ -115,3 +98,8 @@ class ModelFacts:
             steps=limits.max_steps,
             keys=keys,
         )
+
+
+def languages_of(translator: Translator) -> Pair:
+    """The languages of a model, or codes for unknown ones."""
+    return translator.languages or ("und", "und-x-target")

@@ -77,7 +77,7 @@ def add_files(app: FastAPI, gateway: Gateway) -> None:
     @app.get("/frontend/settings", response_model=dict[str, Any])
     async def settings() -> dict[str, Any]:
         """What LibreTranslate's page asks for, and the bytes that a document may have."""
-        source, target = gateway.facts.pair
+        source, target = gateway.models.default.pair
         return {
             "apiKeys": gateway.admission.requires_key,
             "charLimit": gateway.admission.limits.max_characters,

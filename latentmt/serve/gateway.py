@@ -1,4 +1,4 @@
-"""What requests mean for the broker: who sends them, whether they are accepted, with which options, at what cost.
+"""What requests mean for the broker: who sends them, whether they are accepted, by which model, at what cost.
 
 It knows neither HTTP nor processes. Nothing here looks into texts: that is for the workers.
 """
@@ -6,17 +6,21 @@ It knows neither HTTP nor processes. Nothing here looks into texts: that is for 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from latentmt.errors import UserError
 from latentmt.serve.admission import Admission, Client, RefusedError
 from latentmt.serve.broker import Broker
 from latentmt.serve.documents import Documents
-from latentmt.serve.facts import AUTO, ModelFacts
+from latentmt.serve.facts import ModelFacts, Pair
 from latentmt.serve.metrics import Metrics
+from latentmt.serve.models import Models
 from latentmt.serve.schemas import (
+    DetectedLanguage,
     DetectRequest,
-    Language,
     ModelResponse,
     TraceRequest,
     TranslateRequest,
@@ -40,8 +44,8 @@ class Gateway:
         self._asked = 0.0
 
     @property
-    def facts(self) -> ModelFacts:
-        return self.broker.pool.facts
+    def models(self) -> Models:
+        return self.broker.pool.models
 
     async def translate(self, request: TranslateRequest, address: str) -> bytes:
         """The response to /translate."""
@@ -55,43 +59,77 @@ class Gateway:
     async def _translate(self, request: TranslateRequest, client: Client) -> bytes:
         sources = [request.q] if isinstance(request.q, str) else request.q
         self.admission.check_size(sources)
-        facts, is_html = self.facts, request.format == "html"
-        options = facts.options(decoding_options(request), self.admission.limits, request.alternatives)
-        if request.source != AUTO:
-            facts.needs_translation(request.source or facts.pair[0], request.target or facts.pair[1])
+        candidates = self.models.candidates(request.source, request.target)
+        if len(candidates) == 1 or not sources:
+            return await self._translate_with(candidates[0], request, client)
+        return await self._translate_by_language(candidates, request, client)
+
+    async def _translate_with(
+        self, model: ModelFacts, request: TranslateRequest, client: Client, **known: Any
+    ) -> bytes:
+        sources, is_html = [request.q] if isinstance(request.q, str) else request.q, request.format == "html"
+        options = model.options(decoding_options(request), self.admission.limits, request.alternatives)
         self.metrics.characters.inc(sum(map(len, sources)))
         annotated = request.confidence or request.alignment
-        seconds = facts.costs.estimate(sources, options, html=is_html or annotated)
-        fields = request.model_dump(exclude={"api_key"})
+        seconds = model.costs.estimate(sources, options, html=is_html or annotated)
+        fields = request.model_dump(exclude={"api_key"}) | known
         group = (is_html, request.alternatives, request.confidence, request.alignment)
-        return await self.broker.submit("translate", fields, options, client, seconds, group)
+        return await self.broker.submit("translate", fields, model, options, client, seconds, group)
+
+    async def _translate_by_language(
+        self, candidates: Sequence[ModelFacts], request: TranslateRequest, client: Client
+    ) -> bytes:
+        """Each text by the model for its language."""
+        sources = [request.q] if isinstance(request.q, str) else request.q
+        detected = await self._detected(candidates[0], sources, request.format, request.target, client)
+        parts: dict[tuple[Pair, str], list[int]] = {}
+        for number, guess in enumerate(detected):
+            source, target = self.models.pair(guess.language, request.target)
+            (model,) = self.models.candidates(source, target)
+            parts.setdefault((model.pair, target), []).append(number)
+        responses = []
+        for (pair, target), numbers in parts.items():
+            texts = request.q if len(parts) == 1 else [sources[number] for number in numbers]
+            part = request.model_copy(update={"q": texts, "target": target})
+            known = [detected[number].model_dump() for number in numbers]
+            responses.append(await self._translate_with(self.models.find(*pair), part, client, detected=known))
+        return responses[0] if len(parts) == 1 else _merged(responses, list(parts.values()))
+
+    async def _detected(
+        self, model: ModelFacts, texts: Sequence[str], format_: str, target: str, client: Client
+    ) -> list[DetectedLanguage]:
+        """The languages of texts. Workers have all models, and any one can tell."""
+        options = model.options({}, self.admission.limits)
+        seconds = model.costs.seconds([], options, sum(map(len, texts)), html=format_ == "html")
+        fields = {"q": list(texts), "target": target, "format": format_}
+        found = await self.broker.submit("sources", fields, model, options, client, seconds, None)
+        return [DetectedLanguage(**guess) for guess in json.loads(found)]
 
     async def trace(self, request: TraceRequest, address: str) -> bytes:
         """The response to /trace."""
         client = self.admission.client(address, request.api_key)
         self.admission.check_size([request.q])
-        options = self.facts.options(decoding_options(request), self.admission.limits)
+        model, *others = self.models.candidates(request.source, request.target)
+        if others:
+            (guess,) = await self._detected(model, [request.q], "text", request.target, client)
+            model = self.models.candidates(guess.language, request.target)[0]
+        options = model.options(decoding_options(request), self.admission.limits)
         self.metrics.characters.inc(len(request.q))
-        seconds = self.facts.costs.estimate([request.q], options, traced=True)
+        seconds = model.costs.estimate([request.q], options, traced=True)
         fields = request.model_dump(exclude={"api_key"})
-        return await self.broker.submit("trace", fields, options, client, seconds, None)
+        return await self.broker.submit("trace", fields, model, options, client, seconds, None)
 
     async def detect(self, request: DetectRequest, address: str) -> bytes:
         """The response to /detect."""
         client = self.admission.client(address, request.api_key)
         self.admission.check_size([request.q])
-        fields = request.model_dump(exclude={"api_key"})
-        return await self.broker.submit(
-            "detect", fields, self.facts.options({}, self.admission.limits), client, 0.0, None
-        )
+        model, fields = self.models.default, request.model_dump(exclude={"api_key"})
+        options = model.options({}, self.admission.limits)
+        return await self.broker.submit("detect", fields, model, options, client, 0.0, None)
 
-    def languages(self) -> list[Language]:
-        """The response to /languages."""
-        return self.facts.languages()
-
-    def model(self) -> ModelResponse:
+    def model(self, source: str = "", target: str = "") -> ModelResponse:
         """The response to /model."""
-        return self.facts.response(self.admission.limits, self.admission.requires_key)
+        return self.models.find(source, target).response(self.admission.limits, self.admission.requires_key)
 
     async def ready(self) -> bool:
         """Whether a worker translates a word. It is asked once in a while, whoever wants to know."""
@@ -107,3 +145,14 @@ class Gateway:
         except (RefusedError, TimeoutError, UserError):
             return False
         return True
+
+
+def _merged(responses: Sequence[bytes], numbers: Sequence[Sequence[int]]) -> bytes:
+    """Responses to lists of texts as one, with the texts in their order: each has those with these numbers."""
+    merged: dict[str, list[Any]] = {}
+    for response, places in zip(responses, numbers, strict=True):
+        for name, values in json.loads(response).items():
+            whole = merged.setdefault(name, [None] * sum(map(len, numbers)))
+            for place, value in zip(places, values, strict=True):
+                whole[place] = value
+    return json.dumps(merged, ensure_ascii=False).encode()

@@ -1,4 +1,4 @@
-"""The workers: starts them, replaces those that end, and exchanges all of them for others with a new model.
+"""The workers: starts them, replaces those that end, and exchanges all of them for others with new models.
 
 What they do is the broker's business, which is told when a worker is ready, what it says, and when it is gone.
 """
@@ -16,6 +16,7 @@ from latentmt.serve.admission import Limits
 from latentmt.serve.costs import Costs
 from latentmt.serve.facts import ModelFacts
 from latentmt.serve.messages import Message, MessageError, message
+from latentmt.serve.models import Models
 from latentmt.serve.process import Channel, start_process
 
 START_SECONDS = 300.0
@@ -32,7 +33,8 @@ _log = logging.getLogger("latentmt.serve")
 class PoolConfig:
     """What workers load, and how many there are."""
 
-    model: str | None = None
+    models: Sequence[str]
+    """Names of installed models, or folders."""
     devices: Sequence[str] = ("cpu",)
     engine: str = "auto"
     workers: int | None = None
@@ -42,8 +44,8 @@ class PoolConfig:
     cores: int = 1
     """Of this machine."""
     limits: Limits = Limits()  # noqa: RUF009 (immutable)
-    costs: Costs | None = None
-    """How long things take. Default: the first worker measures it."""
+    costs: Sequence[Costs] | None = None
+    """How long things take with each model. Default: the first worker measures it."""
     verbose: bool = False
 
 
@@ -57,7 +59,7 @@ class Worker:
 
     channel: Channel
     device: str
-    facts: ModelFacts
+    models: Models
     retired: bool = False
     """It gets no new requests, and is not replaced."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -96,24 +98,24 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._reloading = False
         self._generation = 0
-        """How often the model was loaded."""
+        """How often the models were loaded."""
 
     @property
-    def facts(self) -> ModelFacts:
-        """The model, as the workers that were started last have it."""
-        return self._facts
+    def models(self) -> Models:
+        """The models, as the workers that were started last have them."""
+        return self._models
 
     async def start(self) -> None:
-        """Start all workers. What is wrong with the model is a `UserError`."""
+        """Start all workers. What is wrong with a model is a `UserError`."""
         self._adopt(await self._start_all())
 
     async def reload(self) -> list[Worker]:
-        """Start other workers, with the model as it is now on disk. Returns those that they replace.
+        """Start other workers, with the models as they are now on disk. Returns those that they replace.
 
         If that fails, nothing changes.
         """
         if self._reloading:
-            raise UserError("the model is being loaded already")
+            raise UserError("the models are being loaded already")
         self._reloading = True
         try:
             new = await self._start_all()
@@ -134,7 +136,7 @@ class Pool:
             worker.channel.kill()
 
     def _adopt(self, workers: Sequence[Worker]) -> None:
-        self._facts, self.size = workers[0].facts, len(workers)
+        self._models, self.size = workers[0].models, len(workers)
         self._generation += 1
         for worker in workers:
             self._keep(self._supervise(worker, self._generation))
@@ -143,10 +145,10 @@ class Pool:
         """The first one tells how many there are to be, and what things cost."""
         config = self._config
         first = await self._start(config.devices[0], config.costs)
-        each = config.workers or (1 if first.facts.on_gpu else max(1, config.cores // config.threads))
+        each = config.workers or (1 if first.models.default.on_gpu else max(1, config.cores // config.threads))
         others = [device for device in config.devices for _ in range(each)][1:]
         started = await asyncio.gather(
-            *(self._start(device, first.facts.costs) for device in others), return_exceptions=True
+            *(self._start(device, first.models.costs) for device in others), return_exceptions=True
         )
         workers = [first, *(worker for worker in started if isinstance(worker, Worker))]
         if errors := [error for error in started if isinstance(error, BaseException)]:
@@ -155,15 +157,15 @@ class Pool:
             raise errors[0]
         return workers
 
-    async def _start(self, device: str, costs: Costs | None) -> Worker:
+    async def _start(self, device: str, costs: Sequence[Costs] | None) -> Worker:
         config = self._config
         channel = await self._start_channel(config.threads)
-        load = {"name": config.model, "device": device, "threads": config.threads, "engine": config.engine}
         channel.send(
             message(
                 "start",
-                load=load,
-                costs=asdict(costs) if costs else None,
+                models=list(config.models),
+                load={"device": device, "threads": config.threads, "engine": config.engine},
+                costs=[asdict(each) for each in costs] if costs else None,
                 limits=asdict(config.limits),
                 verbose=config.verbose,
             )
@@ -178,7 +180,7 @@ class Pool:
         if answer.kind == "failed":
             channel.kill()
             raise UserError(answer.header["error"])
-        return Worker(channel, device, ModelFacts.from_dict(answer.header["facts"]))
+        return Worker(channel, device, Models([ModelFacts.from_dict(facts) for facts in answer.header["models"]]))
 
     async def _supervise(self, worker: Worker, generation: int) -> None:
         """Pass on what a worker says. When it is gone, start another one, unless it is retired."""
@@ -200,7 +202,7 @@ class Pool:
             if worker.retired:
                 return
             worker = await self._replacement(worker)
-            if generation != self._generation:  # others were started meanwhile, with another model
+            if generation != self._generation:  # others were started meanwhile, with other models
                 worker.channel.kill()
                 return
 
@@ -208,7 +210,7 @@ class Pool:
         delay = RESTART_SECONDS
         while True:
             try:
-                return await self._start(worker.device, worker.facts.costs)
+                return await self._start(worker.device, worker.models.costs)
             except (UserError, WorkerError, OSError) as error:
                 _log.error("a worker could not be started again: %s", error)
             await asyncio.sleep(delay)

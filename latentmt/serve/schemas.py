@@ -10,6 +10,10 @@ from pydantic import BaseModel, Field, create_model, model_validator
 from latentmt.options import DecodingOptions, field_annotations
 
 Text = Annotated[str, Field(examples=["Das ist ein Haus."])]
+Source = Annotated[str, Field(max_length=35, description="A language's code, or `auto`. Default: that of the model.")]
+Target = Annotated[
+    str, Field(max_length=35, description="A language's code. Default: that of the first model for the source.")
+]
 ApiKey = Annotated[str, Field(description="If the server requires one.")]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Point = tuple[float, float]
@@ -58,8 +62,8 @@ class TranslateRequest(BaseRequest):
     """Texts to translate."""
 
     q: Annotated[str | list[str], Field(description="A text, or several.", examples=["Das ist ein Haus."])]
-    source: Annotated[str, Field(max_length=35, description="A language's code, or `auto`. Default: the model's.")] = ""
-    target: Annotated[str, Field(max_length=35, description="A language's code. Default: the model's.")] = ""
+    source: Source = ""
+    target: Target = ""
     format: Annotated[str, Field(description="`text` or `html`.", pattern="^(text|html)$")] = "text"
     alternatives: Annotated[int, Field(ge=0, le=10, description="How many other translations to return.")] = 0
     confidence: Annotated[
@@ -74,6 +78,8 @@ class TraceRequest(BaseRequest):
     """A text whose refinement is traced."""
 
     q: Text
+    source: Source = ""
+    target: Target = ""
     sentence: Annotated[int | None, Field(ge=0, description="Return the field, too, of this sentence …")] = None
     token: Annotated[int | None, Field(ge=0, description="… and this token of it.")] = None
     api_key: ApiKey = ""
@@ -203,7 +209,7 @@ class TraceResponse(BaseModel):
 
 
 class ModelResponse(BaseModel):
-    """What the loaded model can do, and what the server allows."""
+    """What a model can do, and what the server allows."""
 
     source: str
     target: str

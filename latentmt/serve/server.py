@@ -1,6 +1,6 @@
 """Runs the application: starts the workers, listens, and stops when every accepted request is answered.
 
-SIGTERM and SIGINT stop it, within a bound whatever hangs. SIGHUP loads the model again.
+SIGTERM and SIGINT stop it, within a bound whatever hangs. SIGHUP loads the models again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import uvicorn
 
 from latentmt.display import info
 from latentmt.errors import UserError
+from latentmt.installed import find_model, installed
 from latentmt.serve.admission import Admission, ApiKeys, Limits
 from latentmt.serve.app import make_app
 from latentmt.serve.broker import Broker
 from latentmt.serve.connections import Connections
 from latentmt.serve.gateway import Gateway
+from latentmt.serve.languages import language_name
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.origins import Origins
 from latentmt.serve.pool import PoolConfig, WorkerError
@@ -51,7 +53,8 @@ _EXIT_MARGIN = 5.0
 class ServerConfig:
     """What is served, where and to whom."""
 
-    model: str | None = None
+    models: Sequence[str] = ()
+    """Names of installed models, or folders, each for other languages. Default: all that are installed."""
     host: str = "127.0.0.1"
     port: int = 8000
     devices: Sequence[str] = ("cpu",)
@@ -86,7 +89,7 @@ def serve(config: ServerConfig) -> None:
 
 def _broker(config: ServerConfig, admission: Admission, metrics: Metrics) -> Broker:
     pool = PoolConfig(
-        model=config.model,
+        models=config.models or _installed(),
         devices=config.devices,
         engine=config.engine,
         workers=config.workers,
@@ -96,6 +99,12 @@ def _broker(config: ServerConfig, admission: Admission, metrics: Metrics) -> Bro
         verbose=config.verbose,
     )
     return Broker(admission, metrics, pool)
+
+
+def _installed() -> list[str]:
+    """The names of all installed models, of which there has to be one."""
+    find_model()
+    return list(installed())
 
 
 async def _run(config: ServerConfig, listening: socket.socket) -> None:
@@ -114,7 +123,8 @@ async def _run(config: ServerConfig, listening: socket.socket) -> None:
             await asyncio.sleep(0.01)
         listening.listen(_BACKLOG)  # asyncio has one number for the backlog and for what it accepts in one go
         _handle_signals(config, stopped, server, broker)  # instead of uvicorn's: it would not wait for idle clients
-        info(f"{' → '.join(language.name for language in gateway.languages())} at {_address(listening)}")
+        pairs = (" → ".join(map(language_name, pair)) for pair in gateway.models.pairs)
+        info(f"{', '.join(pairs)} at {_address(listening)}")
         waiting = asyncio.ensure_future(stopped.wait())
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         for acceptor in server.servers:
@@ -131,7 +141,7 @@ async def _run(config: ServerConfig, listening: socket.socket) -> None:
 async def _unless(stopped: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
     """Wait until the workers are started. False if a signal came first."""
     task = asyncio.ensure_future(starting)
-    on_signal("SIGHUP", lambda: None)  # the model is being loaded
+    on_signal("SIGHUP", lambda: None)  # the models are being loaded
     for name in STOPPING:
         on_signal(name, stopped.set)
     waiting = asyncio.ensure_future(stopped.wait())
@@ -222,7 +232,7 @@ def _listen(host: str, port: int) -> socket.socket:
         if not WINDOWS:  # where it would let two servers listen at one port
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(_BACKLOG)  # clients may wait while the model is loaded
+        listening.listen(_BACKLOG)  # clients may wait while models are loaded
     except OSError as error:
         listening.close()
         raise UserError(f"{host}:{port}: {error.strerror}") from None

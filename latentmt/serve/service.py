@@ -1,4 +1,4 @@
-"""Computes the responses in a worker: which texts need translation, with which options, and in what form.
+"""Computes the responses of a model in a worker: which texts need translation, with which options, in what form.
 
 Everything whose time grows with a text is done here, in steps between which others may be served: reading HTML,
 detecting languages, splitting, encoding, translating, writing. It knows neither HTTP nor processes.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from latentmt.documents.markup import Document
 from latentmt.engines.backend import CheckCancelled
@@ -21,8 +21,10 @@ from latentmt.results import Translation
 from latentmt.serve import conversion
 from latentmt.serve.admission import Limits, RefusedError
 from latentmt.serve.conversion import PartRequest, ReadRequest, ReadResponse, RenderRequest
-from latentmt.serve.facts import AUTO, ModelFacts
-from latentmt.serve.languages import detect, language_name
+from latentmt.serve.detection import evident_language, source_language, warning
+from latentmt.serve.facts import AUTO, Pair
+from latentmt.serve.languages import detect
+from latentmt.serve.models import Models
 from latentmt.serve.schemas import (
     DetectedLanguage,
     DetectRequest,
@@ -35,18 +37,25 @@ from latentmt.serve.tracing import trace_text
 from latentmt.text.segments import SegmentedText
 from latentmt.translator import Translator
 
-_MIN_CONFIDENCE = 90.0
-"""Per cent from which on a detected language is trusted. Below, a text is taken to be in the model's language."""
-_EVIDENT = 99.0
-"""Per cent from which on a language contradicts what a request says."""
-_MIN_WORDS = 3
-"""Of a text whose language can be evident."""
-_MAX_WORDS_READ = 200
-"""Characters in which words are counted."""
 
-Request = TranslateRequest | TraceRequest | DetectRequest | ReadRequest | PartRequest | RenderRequest
+class DetectedRequest(TranslateRequest):
+    """Texts whose languages decided which model translates them."""
+
+    detected: Annotated[list[DetectedLanguage], Field(default_factory=list)]
+
+
+class SourcesRequest(BaseModel):
+    """Texts whose languages are to decide which model translates them."""
+
+    q: list[str]
+    target: str
+    format: str = "text"
+
+
+Request = TranslateRequest | TraceRequest | DetectRequest | SourcesRequest | ReadRequest | PartRequest | RenderRequest
 REQUESTS: dict[str, type[Request]] = {
-    "translate": TranslateRequest,
+    "translate": DetectedRequest,
+    "sources": SourcesRequest,
     "trace": TraceRequest,
     "detect": DetectRequest,
     "read": ReadRequest,
@@ -73,11 +82,15 @@ class Plan:
 
 
 class Service:
-    """Computes responses with a translator. Only for one thread at a time."""
+    """Computes responses with the translator from one language to another, which is one of the server's `models`.
 
-    def __init__(self, translator: Translator, facts: ModelFacts, limits: Limits) -> None:
-        self._translator, self._facts, self._limits = translator, facts, limits
-        self.batch_seconds = facts.costs.batch_seconds
+    Only for one thread at a time.
+    """
+
+    def __init__(self, translator: Translator, pair: Pair, models: Models, limits: Limits) -> None:
+        self._translator, self._pair, self._models, self._limits = translator, pair, models, limits
+        self._costs = models.find(*pair).costs
+        self.batch_seconds = self._costs.batch_seconds
 
     def plan(self, request: Request, options: DecodingOptions, check: CheckCancelled) -> Plan:
         """Understand a request, and refuse one that is too much work (413)."""
@@ -93,7 +106,7 @@ class Service:
             texts = conversion.read_texts(request)
             plan.segmented = self._translator.segmented(texts, options, check)
             lengths = [len(segment.ids) for text in plan.segmented for segment in text.translated]
-            plan.seconds = self._facts.costs.seconds(lengths, options, sum(map(len, texts)), html=request.inline)
+            plan.seconds = self._costs.seconds(lengths, options, sum(map(len, texts)), html=request.inline)
             if plan.seconds > self._limits.timeout:
                 raise RefusedError(413, "a paragraph of this document is too long for this server")
         return plan
@@ -114,6 +127,9 @@ class Service:
                     yield TraceResponse(options=str(options), sentences=sentences)
                 case DetectRequest() as request:
                     yield detect(request.q)
+                case SourcesRequest() as request:
+                    read = _texts(request.q, _documents(request.q, request.format, check))
+                    yield self._languages(read, request.target, check)
                 case ReadRequest() as request:
                     yield self._read(request, check)
                 case PartRequest() as request:
@@ -146,20 +162,20 @@ class Service:
         self, plan: Plan, request: TranslateRequest, options: DecodingOptions, check: CheckCancelled
     ) -> None:
         sources = [request.q] if isinstance(request.q, str) else request.q
-        documents = []
-        for source in sources if request.format == "html" else ():
-            check()
-            documents.append(Document(source))
-        texts = [" ".join(document.texts) for document in documents] if documents else sources
-        source = request.source or self._facts.pair[0]
-        for text in texts:
-            check()
-            known = DetectedLanguage(language=source, confidence=100)
-            plan.detected.append(known if source != AUTO else self._language(text))
+        documents = _documents(sources, request.format, check)
+        texts = _texts(sources, documents)
+        source, target = request.source or self._pair[0], request.target or self._pair[1]
+        if isinstance(request, DetectedRequest) and request.detected:
+            plan.detected = request.detected
+        elif source == AUTO:
+            plan.detected = self._languages(texts, target, check)
+        else:
+            plan.detected = [DetectedLanguage(language=source, confidence=100) for _ in texts]
         if request.confidence and source != AUTO:
-            plan.evident = [self._evident(text, source, check) for text in texts]
-        target = request.target or self._facts.pair[1]
-        plan.needed = [self._facts.needs_translation(guess.language, target) for guess in plan.detected]
+            for text in texts:
+                check()
+                plan.evident.append(evident_language(text, source))
+        plan.needed = [self._models.needs_translation(guess.language, target) for guess in plan.detected]
         plan.documents = list(itertools.compress(documents, plan.needed))
         needed = [text for document in plan.documents for text in document.texts]
         plan.segmented = self._translator.segmented(
@@ -182,7 +198,8 @@ class Service:
         conversion.write_texts(request.folder, parts)
         language = request.source
         if language == AUTO:
-            language = self._language(" ".join(text for part in parts[:1] for text in part)).language
+            text = " ".join(text for part in parts[:1] for text in part)
+            language = source_language(text, request.target, self._models).language
         return ReadResponse(
             parts=list(map(len, parts)),
             characters=[sum(map(len, part)) for part in parts],
@@ -200,7 +217,7 @@ class Service:
         traced: bool = False,
     ) -> None:
         self._check_sentences(len(lengths))
-        plan.seconds = self._facts.costs.seconds(lengths, options, characters, html, traced)
+        plan.seconds = self._costs.seconds(lengths, options, characters, html, traced)
         if plan.seconds > self._limits.timeout:
             raise RefusedError(413, "this is too much for one request: fewer characters, candidates or steps")
 
@@ -208,23 +225,27 @@ class Service:
         if sentences > self._limits.max_sentences:
             raise RefusedError(413, f"{sentences:,} sentences: this server allows {self._limits.max_sentences:,}")
 
-    def _evident(self, text: str, stated: str, check: CheckCancelled) -> DetectedLanguage | None:
-        """The language of a text, if it is evidently another one than stated. A word or two prove nothing."""
-        check()
-        if len(text[:_MAX_WORDS_READ].split()) < _MIN_WORDS:
-            return None
-        likeliest = detect(text)[0]
-        return likeliest if likeliest.language != stated and likeliest.confidence >= _EVIDENT else None
+    def _languages(self, texts: Sequence[str], target: str, check: CheckCancelled) -> list[DetectedLanguage]:
+        """The languages of texts that are to be translated into the target."""
+        found = []
+        for text in texts:
+            check()
+            found.append(source_language(text, target, self._models))
+        return found
 
-    def _language(self, text: str) -> DetectedLanguage:
-        """The detected language of a text; if that is uncertain, the model's source language."""
-        likeliest = detect(text)[0]
-        if likeliest.confidence >= _MIN_CONFIDENCE:
-            return likeliest
-        pair = self._facts.pair
-        guesses = {guess.language: guess for guess in detect(text, pair)}
-        source, target = (guesses.get(code, DetectedLanguage(language=code, confidence=0)) for code in pair)
-        return target if target.confidence >= _MIN_CONFIDENCE else source
+
+def _documents(sources: Sequence[str], format_: str, check: CheckCancelled) -> list[Document]:
+    """Texts as documents, if they are HTML."""
+    documents = []
+    for source in sources if format_ == "html" else ():
+        check()
+        documents.append(Document(source))
+    return documents
+
+
+def _texts(sources: Sequence[str], documents: Sequence[Document]) -> Sequence[str]:
+    """What is read of texts, without tags."""
+    return [" ".join(document.texts) for document in documents] if documents else sources
 
 
 def _translate_response(
@@ -256,16 +277,10 @@ def _translate_response(
         sentences=if_(
             request.alignment, lambda one: [{"source": pair[0], "target": pair[1]} for pair in one.sentences]
         ),
-        warning=shaped([_warning(found, stated) for found, stated in zip(plan.evident, plan.detected, strict=True)])
+        warning=shaped([warning(found, stated) for found, stated in zip(plan.evident, plan.detected, strict=True)])
         if warned
         else None,
     )
-
-
-def _warning(found: DetectedLanguage | None, stated: DetectedLanguage) -> str | None:
-    if found is None:
-        return None
-    return f"This text seems to be {language_name(found.language)}, not {language_name(stated.language)}."
 
 
 def _written(plan: Plan, translations: Sequence[Translation]) -> Iterator[Translation]:

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_lively_model(tmp_path_factory.mktemp("model"))
 
 
+@pytest.fixture(scope="session")
+def reverse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same from English to German, with other weights."""
+    return save_lively_model(tmp_path_factory.mktemp("reverse"), ("en", "de"), seed=7)
+
+
 @pytest.fixture(scope="session", params=["onnx", "torch"])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -38,14 +44,23 @@ def translator(model: Path, engine: str) -> Translator:
 
 
 @pytest.fixture(scope="session")
+def english(reverse: Path, engine: str) -> Translator:
+    """The translator from English to German."""
+    return Translator.load(reverse, threads=1, engine=engine)
+
+
+@pytest.fixture(scope="session")
 def start(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
-    """Starts a server with options of the command line. With `faults`, some sentences make its workers fail, which
-    are killed after `grace` seconds."""
+    """Starts a server with options of the command line, by default with one model. With `faults`, some sentences make
+    its workers fail, which are killed after `grace` seconds."""
 
     @contextlib.contextmanager
-    def started(*options: object, faults: bool = False, grace: float = GRACE) -> Iterator[Running]:
+    def started(
+        *options: object, models: Sequence[Path] = (model,), faults: bool = False, grace: float = GRACE
+    ) -> Iterator[Running]:
         log = tmp_path_factory.mktemp("log") / "server"
-        command = [sys.executable, "-m", "latentmt", "serve", "--model", model, "--port", 0, "--device", "cpu"]
+        command = [sys.executable, "-m", "latentmt", "serve", "--port", 0, "--device", "cpu"]
+        command += [option for each in models for option in ("--model", each)]
         command += ["--threads", 1, "--workers", 1, *options]
         env = environment(log.parent, grace) if faults else None
         with log.open("w") as file:

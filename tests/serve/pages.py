@@ -51,8 +51,9 @@ def answer(**responses: object) -> str:
       window.sent = [];
       window.fetch = (path, options) => {{
         if (options?.body) sent.push([path, JSON.parse(options.body)]);
-        if (!(path in responses)) return trusted(path, options);
-        return Promise.resolve(new Response(JSON.stringify(responses[path])));
+        const name = path.split("?")[0];
+        if (!(name in responses)) return trusted(path, options);
+        return Promise.resolve(new Response(JSON.stringify(responses[name])));
       }};
     }})()
     """

@@ -89,7 +89,7 @@ def test_detection_runs_in_a_thread_and_only_for_accepted_sizes(
         threads.append(threading.current_thread())
         return detect(text, *among)
 
-    monkeypatch.setattr("latentmt.serve.service.detect", recording)
+    monkeypatch.setattr("latentmt.serve.detection.detect", recording)
     client.post("/translate", q=[TEXT, OTHER], source="auto")
     assert threads
     assert threading.main_thread() not in threads

@@ -3,60 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import httpx
 import pytest
+from gate import FAILS, HELD, Gate, until
 from serving import Client, serving
 from tiny import SENTENCES
-from uppercase import UppercaseEngine
 
 from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
-from latentmt.engines.backend import CheckCancelled, never_cancelled
-from latentmt.options import DecodingOptions
-from latentmt.results import Candidates
 from latentmt.serve.admission import ApiKeys, Limits
 from latentmt.serve.costs import Costs
 from latentmt.translator import Translator
 
-HELD, FAILS = "der lange satz" + " und so weiter" * 4, "der falsche satz"
 COSTS = Costs(character=1e-3)
 """By which no held sentence shares a batch with another."""
 ATTACKER, VICTIM = "10.0.0.66", "10.0.0.1"
-
-
-class Gate(UppercaseEngine):
-    """Translates to capitals. A held sentence waits at a gate, and lets others be served meanwhile."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__(tokenizer)
-        self.open = threading.Event()
-        self.calls: list[list[str]] = []
-        self.held = 0
-
-    def candidates(
-        self,
-        sentences: Sequence[Sequence[int]],
-        options: DecodingOptions,
-        check_cancelled: CheckCancelled = never_cancelled,
-    ) -> list[Candidates]:
-        texts = self._tokenizer.decode(sentences)
-        self.calls.append(texts)
-        if any(FAILS in text for text in texts):
-            raise RuntimeError(FAILS)
-        if any(HELD in text for text in texts):
-            self.held += 1
-            try:
-                while not self.open.is_set():
-                    check_cancelled()
-                    time.sleep(0.001)
-            finally:
-                self.held -= 1
-        return super().candidates(sentences, options, check_cancelled)
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +41,6 @@ def load(tokenizer: Tokenizer, gate: Gate) -> Callable[[], Translator]:
 
 
 Load = Callable[[], Translator]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 def translate(client: Client, text: str, address: str = VICTIM, **body: Any) -> asyncio.Task[httpx.Response]:

@@ -20,6 +20,7 @@ from latentmt.serve import costs as module
 from latentmt.serve.admission import Limits
 from latentmt.serve.costs import CANDIDATES, LONG, SHORT, Costs, Part, costs_from, measure_costs
 from latentmt.serve.facts import ModelFacts
+from latentmt.serve.models import Models
 from latentmt.serve.schemas import TraceRequest, TranslateRequest
 from latentmt.serve.service import Request, Service
 from latentmt.translator import Translator
@@ -74,7 +75,8 @@ def measured(translator: Translator) -> Costs:
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_estimates_are_within_a_factor_of_two(translator: Translator, measured: Costs, way: dict[str, Any]) -> None:
-    service, options = Service(translator, ModelFacts.of(translator, measured), LIMITS), translator.options(**way)
+    facts, options = ModelFacts.of(translator, measured), translator.options(**way)
+    service = Service(translator, facts.pair, Models([facts]), LIMITS)
 
     def ratio(request: Request) -> float:
         plan = service.plan(request, options, never_cancelled)

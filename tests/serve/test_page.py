@@ -164,7 +164,7 @@ def test_languages_are_swapped_if_the_server_has_both_directions(page: Browser, 
     translate(page, TEXT)
     page.run(answer())
     page.click(id_("swap"))
-    reason = "This server translates German to English only."
+    reason = "This server does not translate English to German."
     assert page.run(f"{id_('swap')}.getAttribute('aria-disabled')") == "true"
     assert page.run(text("one-way")) == reason
     page.wait("getComputedStyle(document.getElementById('one-way')).visibility === 'visible'")

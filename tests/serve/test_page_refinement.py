@@ -185,7 +185,7 @@ def test_a_model_with_nothing_to_refine_says_so_for_every_text(
     said = f"{text('refinement-status')} === {message!r} && {id_('trace')}.ariaBusy === 'false'"
     browser.window(1180, 900)
     browser.errors.clear()
-    with start("--model", tmp_path) as server:
+    with start(models=[tmp_path]) as server:
         browser.open(server.address)
         browser.wait("document.querySelectorAll('#examples button').length > 0")
         translate(browser, TEXT)

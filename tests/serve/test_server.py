@@ -180,7 +180,7 @@ import resource
 from latentmt.serve import server
 from latentmt.serve.admission import Limits
 resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))
-server.serve(server.ServerConfig(model={str(model)!r}, port=0, limits=Limits(read_timeout={read_timeout})))
+server.serve(server.ServerConfig(models=[{str(model)!r}], port=0, limits=Limits(read_timeout={read_timeout})))
 """
     with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr

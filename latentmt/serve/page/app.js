@@ -30,7 +30,7 @@ let languages; // with the languages that each is translated into
 let pair;      // the source and the target
 
 const nameOf = (code) => languages.find((language) => language.code === code)?.name ?? code;
-const translates = (source, target) => languages.find(({ code }) => code === source)?.targets.includes(target) ?? false;
+const targetsOf = (source) => languages.find(({ code }) => code === source)?.targets ?? [];
 
 // Translating.
 
@@ -111,27 +111,48 @@ function write(text) {
 
 function showLanguages() {
   const { source, target } = pair;
-  $("source-name").textContent = nameOf(source);
-  $("target-name").textContent = nameOf(target);
+  offerLanguages("source", languages.map(({ code }) => code).filter((code) => targetsOf(code).length), source);
+  offerLanguages("target", targetsOf(source), target);
   $("text").lang = source;
   $("mirror").lang = source;
   $("translation").lang = $("choices-list").lang = target;
   $("text").placeholder = `Type or paste ${nameOf(source)} text.`;
-  const swaps = translates(target, source);
+  const swaps = targetsOf(target).includes(source);
   $("swap").setAttribute("aria-disabled", !swaps);
-  $("one-way").textContent = swaps ? "" : `This server translates ${nameOf(source)} to ${nameOf(target)} only.`;
+  $("one-way").textContent = swaps ? "" : `This server does not translate ${nameOf(target)} to ${nameOf(source)}.`;
   const examples = Object.entries(EXAMPLES[source] ?? {});
   const buttons = examples.map(([name, text]) => button("plain", name, () => write(text)));
   $("examples").replaceChildren(...(buttons.length ? [element("span", "quiet", "Examples:"), ...buttons] : []));
 }
 
+/** Languages to choose from, or the name alone of the only one. */
+function offerLanguages(id, codes, chosen) {
+  $(`${id}-name`).textContent = nameOf(chosen);
+  $(`${id}-name`).classList.toggle("sr", codes.length > 1);
+  $(id).replaceChildren(...codes.map((code) => new Option(nameOf(code), code, false, code === chosen)));
+  $(id).hidden = codes.length < 2;
+}
+
+function choosePair(source, target) {
+  pair = { source, target };
+  translation.forgetChoices();
+  showLanguages();
+  announce(`${nameOf(source)} to ${nameOf(target)}`);
+}
+
+$("source").addEventListener("change", () => {
+  const targets = targetsOf($("source").value);
+  choosePair($("source").value, [pair.target, pair.source].find((code) => targets.includes(code)) ?? targets[0]);
+  changed();
+});
+$("target").addEventListener("change", () => {
+  choosePair(pair.source, $("target").value);
+  changed();
+});
 $("swap").addEventListener("click", () => {
   if ($("swap").getAttribute("aria-disabled") === "true") return;
   const text = translation.isOutdated() ? $("text").value : translation.translated();
-  pair = { source: pair.target, target: pair.source };
-  translation.forgetChoices();
-  showLanguages();
-  announce(`${nameOf(pair.source)} to ${nameOf(pair.target)}`);
+  choosePair(pair.target, pair.source);
   write(text);
 });
 

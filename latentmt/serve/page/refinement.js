@@ -15,6 +15,7 @@ const RERANKERS = {
 };
 
 let model = null;
+let known = "";           // where the model was asked for
 let subject = null;       // the text and the languages that are to be traced
 let isShown = false;      // whether what is shown is their trace
 let isOwn = false;        // whether the options are other ones than those of the translation
@@ -53,7 +54,9 @@ async function trace() {
   $("trace").classList.add("old");
   $("trace").setAttribute("aria-busy", true);
   try {
-    if (!model) startControls(await send("model", "model"));
+    const about = `model?${new URLSearchParams(subject?.pair)}`;
+    if (known !== about) startControls(await send("model", about));
+    known = about;
     if (!subject || !methods().length) {
       if (subject) $("refinement-status").textContent = "This model writes word after word. There is nothing to refine.";
       $("trace").setAttribute("aria-busy", false);

@@ -11,6 +11,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,16 @@ def hold_signals(numbers: Sequence[int]) -> Callable[[], None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     return deliver
+
+
+def signal_main_thread(number: int) -> None:
+    """Send a signal from any thread, so that it interrupts what the main thread waits for. On Windows nothing can."""
+    if hasattr(signal, "pthread_kill"):
+        ident = threading.main_thread().ident
+        assert ident is not None
+        signal.pthread_kill(ident, number)
+    else:
+        signal.raise_signal(number)
 
 
 def is_alive(pid: int) -> bool:

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from latentmt.errors import Stopped
+from latentmt.system import signal_main_thread
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
@@ -58,7 +59,7 @@ def stop_on_signal(minutes: float | None = None) -> Iterator[StopRequest]:
     def stop_again(lost: UnraisableHookArgs) -> None:
         """A signal that arrives in a callback of C code raises where nothing can be raised. Send it again."""
         if isinstance(lost.exc_value, Stopped):
-            threading.Timer(0.01, signal.raise_signal, [signal.SIGTERM]).start()
+            threading.Timer(0.01, signal_main_thread, [signal.SIGTERM]).start()
         else:
             unraisable(lost)
 

@@ -73,6 +73,10 @@ class FairQueue(Generic[T]):
     def __init__(self, max_waiting: int, max_seconds: float) -> None:
         self.max_waiting, self.max_seconds = max_waiting, max_seconds
         self._clients: dict[str, _Client] = {}
+        self._active: dict[str, _Client] = {}
+        """Those with requests that wait."""
+        self._idle: dict[str, None] = {}
+        """Those with none, in the order in which their last one ended."""
         self._level = 0.0
         """What the client that was served last had used: where others begin."""
         self._waiting = 0
@@ -83,7 +87,7 @@ class FairQueue(Generic[T]):
         return self._waiting
 
     def __iter__(self) -> Iterator[T]:
-        return (request for client in self._clients.values() for request in client.waiting)  # type: ignore[misc]
+        return (request for client in self._active.values() for request in client.waiting)  # type: ignore[misc]
 
     def has_room(self, client: str, seconds: float = 0.0) -> bool:
         """Whether a request would be accepted."""
@@ -120,7 +124,7 @@ class FairQueue(Generic[T]):
 
     def next(self, max_started: int, max_seconds: float = math.inf) -> T | None:
         """The request that comes next, of a client with fewer batches, and of at most so many seconds."""
-        for client in sorted(self._active, key=lambda client: client.used):
+        for client in sorted(self._active.values(), key=lambda client: client.used):
             short = [request for request in client.waiting if request.seconds <= max_seconds]
             if short and client.started < max_started:
                 return min(short, key=lambda request: request.rank)  # type: ignore[return-value]
@@ -130,7 +134,7 @@ class FairQueue(Generic[T]):
         """Dequeue a request and those that can share a batch of so many seconds with it."""
         batch, room = [first], seconds - first.seconds
         if not first.alone:
-            clients = sorted(self._active, key=lambda client: client.used)
+            clients = sorted(self._active.values(), key=lambda client: client.used)
             others = [request for client in clients for request in sorted(client.waiting, key=lambda one: one.rank)]
             for other in others:
                 same = other is not first and other.group == first.group and not other.alone
@@ -146,11 +150,13 @@ class FairQueue(Generic[T]):
         """Count a batch of these clients' requests as started."""
         for client in set(clients):
             self._client(client).started += 1
+            self._idle.pop(client, None)
 
     def finish(self, clients: Iterable[str]) -> None:
         """Count it as finished."""
         for client in set(clients):
             self._client(client).started -= 1
+            self._note_idle(client)
         self._forget()
 
     def charge(self, client: str, seconds: float) -> None:
@@ -160,6 +166,8 @@ class FairQueue(Generic[T]):
     def _push(self, request: Waiting) -> None:
         client = self._client(request.client)
         client.waiting.append(request)
+        self._active[request.client] = client
+        self._idle.pop(request.client, None)
         client.seconds += request.seconds
         self.seconds += request.seconds
         self._waiting += 1
@@ -168,31 +176,34 @@ class FairQueue(Generic[T]):
         client = self._clients[request.client]
         client.waiting.remove(request)
         self._waiting -= 1
+        if not client.waiting:
+            del self._active[request.client]
+            self._note_idle(request.client)
         client.seconds = client.seconds - request.seconds if client.waiting else 0.0  # sums of floats drift
         self.seconds = self.seconds - request.seconds if self._waiting else 0.0
-
-    @property
-    def _active(self) -> list[_Client]:
-        return [client for client in self._clients.values() if client.waiting]
 
     def _client(self, name: str) -> _Client:
         if name not in self._clients:
             self._clients[name] = _Client(self._level)
+            self._idle[name] = None
         client = self._clients[name]
         if client.idle:  # it has saved nothing up
             client.used = max(client.used, self._level)
         return client
 
+    def _note_idle(self, name: str) -> None:
+        if self._clients[name].idle:
+            self._idle[name] = None
+
     def _forget(self) -> None:
         """Forget what idle clients have used if nobody has to wait for it, or if there are too many."""
-        idle = [name for name, client in self._clients.items() if client.idle]
-        if len(idle) == len(self._clients):
+        if len(self._idle) == len(self._clients):
             self._clients.clear()
+            self._idle.clear()
             self._level = 0.0
-            return
-        for number, name in enumerate(idle):
-            if self._clients[name].used <= self._level or len(idle) - number > MAX_REMEMBERED:
-                del self._clients[name]
+        while len(self._idle) > MAX_REMEMBERED:
+            name = next(iter(self._idle))
+            del self._clients[name], self._idle[name]
 
     def _is_full(self, seconds: float) -> bool:
         waiting = len(self)
@@ -208,7 +219,7 @@ class FairQueue(Generic[T]):
         def amount(client: _Client) -> float:
             return float(len(client.waiting)) if by_number else client.seconds
 
-        client, greediest = self._clients.get(name), max(self._active, key=amount, default=None)
+        client, greediest = self._clients.get(name), max(self._active.values(), key=amount, default=None)
         if greediest is None or greediest is client:
             return None
         own = (amount(client) if client else 0.0) + (1 if by_number else seconds)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from operator import itemgetter
 
 
 @dataclass(frozen=True, order=True)
@@ -54,15 +55,17 @@ class Rewritten:
 
 def _mapped(start: int, end: int, changes: Sequence[tuple[int, int, int]]) -> tuple[int, int]:
     """Map a span, given the start, the end and the new length of each changed part."""
-    starts = [change[0] for change in changes]
-    shifts = [0, *accumulate(size - (last - first) for first, last, size in changes)]
+    first = _position(start, False, changes)
+    return first, max(first, _position(end, True, changes))
 
-    def position(at: int, is_end: bool) -> int:
-        number = bisect_right(starts, at - is_end)
-        if number:
-            first, last, size = changes[number - 1]
-            if first <= at < last or (is_end and first < at <= last):  # inside: the whole part
-                return first + shifts[number - 1] + (size if is_end else 0)
-        return at + shifts[number]
 
-    return position(start, False), max(position(start, False), position(end, True))
+def _position(at: int, is_end: bool, changes: Sequence[tuple[int, int, int]]) -> int:
+    """Map the start or the end of a span."""
+    number = bisect_right(changes, at - is_end, key=itemgetter(0))
+    shift = sum(size - (last - first) for first, last, size in changes[: max(number - 1, 0)])
+    if number == 0:
+        return at
+    first, last, size = changes[number - 1]
+    if first <= at < last or (is_end and first < at <= last):  # inside: the whole part
+        return first + shift + (size if is_end else 0)
+    return at + shift + size - (last - first)

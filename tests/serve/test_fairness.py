@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,6 +166,29 @@ def test_nobody_gives_way_in_vain() -> None:
 def test_an_empty_queue_takes_any_request() -> None:
     fair = queue(max_seconds=1.0)
     assert fair.add(request("a", 100.0)) == []
+
+
+STEPS = st.sampled_from(["add", "add", "add", "next", "remove", "finish"])
+
+
+@given(st.lists(st.tuples(STEPS, st.sampled_from("abc")), max_size=60))
+def test_who_waits_and_who_is_idle_is_known_at_any_time(steps: list[tuple[str, str]]) -> None:
+    fair, running = queue(max_waiting=5), list[Waiting]()
+    for step, client in steps:
+        match step:
+            case "add":
+                with suppress(QueueFullError):
+                    fair.add(request(client))
+            case "next" if first := fair.next(ALL):
+                running += fair.take(first, 0.0, ALL)
+                fair.start([first.client])
+                fair.charge(first.client, first.seconds)
+            case "remove" if waiting := list(fair):
+                fair.remove(waiting[0])
+            case "finish" if running:
+                fair.finish([running.pop().client])
+        assert set(fair._active) == {name for name, one in fair._clients.items() if one.waiting}
+        assert set(fair._idle) == {name for name, one in fair._clients.items() if one.idle}
 
 
 def test_idle_clients_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,10 +64,11 @@ class BundleConfig(TextConfig):
             return 0
         if self.field:
             stack = self.field.size.stack
-            return stack.parameters(2) + 2 * stack.layers * stack.width * model.size.d_model  # those of the source
+            return stack.parameters(2) + 2 * stack.layers * stack.width * model.encoder.width  # those of the source
         stacks = 1 if self.teacher else 3  # of the latent model: prior, posterior, decoder
-        size = model.size
-        return vocabulary * size.d_model + size.encoder.parameters(1) + stacks * size.stack.parameters(2)
+        size, encoder = model.size, model.encoder
+        widths = {size.d_model, encoder.width}  # of the embeddings
+        return vocabulary * sum(widths) + encoder.parameters(1) + stacks * size.stack.parameters(2)
 
     def network(self, vocabulary: int) -> nn.Module:
         """The network, with initial weights."""

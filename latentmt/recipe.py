@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from latentmt.config import ALIASES_END, Section, Warn, current_names, from_dict, load
+from latentmt.config import ALIASES_END, Section, Warn, added, current_names, from_dict, load
 from latentmt.data.prepare import DataConfig
 from latentmt.display import info
 from latentmt.distill import DistillConfig
@@ -44,6 +44,8 @@ class LatentStage(Section):
     smoothing: Smoothing = 0.1
     """Label smoothing of the reconstruction."""
     elbo: ElboConfig = field(default_factory=ElboConfig)
+    teacher_encoder: Annotated[bool, added(False)] = False
+    """Whether the encoder and the source's embedding begin with the teacher's weights, and so must have their size."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from latentmt.models.latent import LatentModel
 from latentmt.models.presets import resolved
 from latentmt.models.teacher import Teacher
 from latentmt.networks import BundleConfig, LoadedBundle, load_bundle
+from latentmt.nn.transformer import StackSize
 from latentmt.options import DecodingOptions
 from latentmt.recipe import FieldStage, LatentStage, Recipe, Stage, TeacherStage
 from latentmt.task import Task
@@ -82,7 +83,8 @@ def make_plan(recipe: Recipe, work: Path, stage: str, ranks: Ranks) -> Plan:
     if isinstance(settings, TeacherStage):
         return _teacher_plan(settings, corpus)
     if isinstance(settings, LatentStage):
-        return _latent_plan(settings, corpus)
+        teacher = finished_bundle(work, "teacher", corpus, ranks) if settings.teacher_encoder else None
+        return _latent_plan(settings, corpus, teacher)
     return _field_plan(settings, corpus, finished_bundle(work, "latent", corpus, ranks))
 
 
@@ -98,14 +100,22 @@ def _teacher_plan(settings: TeacherStage, corpus: Corpus) -> Plan:
     )
 
 
-def _latent_plan(settings: LatentStage, corpus: Corpus) -> Plan:
-    latent = LatentModel(settings.model, corpus.tokenizer.size)
+def _latent_plan(settings: LatentStage, corpus: Corpus, teacher: LoadedBundle | None) -> Plan:
+    latent, given = LatentModel(settings.model, corpus.tokenizer.size), {}
+    if teacher and teacher.config.teacher:
+        network, sizes = cast(Teacher, teacher.network), [settings.model.encoder, teacher.config.teacher.encoder]
+        if len({dataclasses.replace(size, dropout=0.0) for size in sizes}) > 1:
+            raise UserError(
+                f"teacher_encoder: the encoder is {_shape(sizes[0])}, that of the teacher {_shape(sizes[1])}"
+            )
+        latent.take_encoder(network.encoder, network.embedding)
+        given = {"teacher": teacher.about.fingerprint}
     return Plan(
         LatentTask(latent, settings.smoothing, settings.elbo),
         corpus,
         settings.train,
         BundleConfig(**_text_config(corpus), latent=settings.model),
-        _identity(corpus, settings),
+        _identity(corpus, settings) | given,
         _validation(
             corpus, [DecodingOptions(method="prior", steps=0), DecodingOptions(method="delta", steps=1)], latent=latent
         ),
@@ -131,6 +141,11 @@ def _field_plan(settings: FieldStage, corpus: Corpus, frozen: LoadedBundle) -> P
         ),
         latent=frozen.about.fingerprint,
     )
+
+
+def _shape(size: StackSize) -> str:
+    """The size of an encoder by the recipe's keys."""
+    return f"{size.layers} encoder_layers of {size.width} (filter {size.filter}, {size.heads} heads)"
 
 
 def _text_config(corpus: Corpus) -> dict[str, Any]:

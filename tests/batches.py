@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,12 @@ from latentmt.models.latent import LatentConfig
 VOCABULARY = 38
 SIZE = {"preset": "tiny", "d_model": 16, "d_filter": 24, "dropout": 0.0}
 LATENT = LatentConfig(**SIZE, latent_dim=3)
-OUTPUTS = {"tokens": LATENT, "ctc": LatentConfig(**SIZE, latent_dim=3, output="ctc", upsampling=3)}
+CTC = replace(LATENT, output="ctc", upsampling=3)
+OUTPUTS = {
+    "tokens": LATENT,
+    "ctc": CTC,
+    "ctc-wide": replace(CTC, encoder_width=24, encoder_filter=32, encoder_heads=2, source_input=True),
+}
 """With three places for a source's token, every target below can be written."""
 ROWS = ((0, 1, 2), (3,), (), (4, 5))
 """Which pairs share a packed row; one row is empty."""

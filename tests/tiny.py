@@ -64,6 +64,9 @@ def enliven(network: LatentModel | ScoreNetwork | EnergyNetwork | Teacher) -> No
                 output.length_head.bias.copy_(-0.8 * (torch.arange(2 * LENGTH_LIMIT + 1) - LENGTH_LIMIT - 2).abs())
             else:
                 network.embedding.weight[BLANK] *= 3  # else hardly any place would write nothing
+            if network.decoder_stack.upsampling:  # else adjacent places would write the same
+                width = network.decoder_stack.size.width
+                network.decoder_stack.source_keys_values.weight[-width:] *= 0.3
         if isinstance(network, LatentModel | Teacher):
             network.decoder_stack.layers[0].cross_attention.out.weight.mul_(3)
             network.embedding.weight[BYTES] *= 0.1

@@ -218,8 +218,21 @@ class GraphBuilder:
         return self.norm(stack.norm, x)
 
     def project_kv(self, stack: DecoderStack, states: Value) -> Value:
-        """The keys and values of a source for all layers, in one tensor."""
+        """The keys and values of a source for all layers, and what is added to the input, in one tensor."""
         return self.linear(stack.source_keys_values, states)
+
+    def read_source(self, stack: DecoderStack, x: Value, memory: Value) -> tuple[Value, Value]:
+        """The input of a stack with the source's states added, if it has them there, and keys and values alone."""
+        if stack.upsampling is None:
+            return x, memory
+        width, one = stack.size.width, self.constant([1], np.int64)
+        sizes = self.constant([2 * stack.size.layers * width, width], np.int64)
+        keys_values, states = self.ops("Split", memory, sizes, outputs=2, axis=-1)
+        last = self.op("Sub", self.size(states, 1), one)
+        end = self.op("Squeeze", self.size(x, 1), self.constant([0], np.int64))
+        places = self.op("Range", self.constant(0, np.int64), end, self.constant(1, np.int64))
+        index = self.op("Min", self.op("Div", places, self.constant([stack.upsampling], np.int64)), last)
+        return self.op("Add", x, self.op("Gather", states, index, axis=1)), keys_values
 
     def decoder(
         self,

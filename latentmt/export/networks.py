@@ -50,7 +50,7 @@ def _latent(model: LatentModel) -> dict[str, Callable[[GraphBuilder], None]]:
     prior, output = model.prior, output_graphs(model)
     if not isinstance(prior, GaussianPriorNetwork):
         raise UserError("only a latent model with a Gaussian prior can be exported")
-    width, dim = model.embedding.weight.shape[1], model.latent_dim
+    source_width, dim = model.source_embedding.weight.shape[1], model.latent_dim
 
     def encode(graph: GraphBuilder) -> None:
         states = _encoded(graph, model)
@@ -61,16 +61,18 @@ def _latent(model: LatentModel) -> dict[str, Callable[[GraphBuilder], None]]:
 
     def prior_graph(graph: GraphBuilder) -> None:
         bias, memory = graph.input("bias", BIAS), _memory(graph)
-        states = graph.decoder(prior.stack, graph.rows_of_positions(prior.positions, bias), memory, bias)
+        x, memory = graph.read_source(prior.stack, graph.rows_of_positions(prior.positions, bias), memory)
+        states = graph.decoder(prior.stack, x, memory, bias)
         _gaussian_outputs(graph, *graph.gaussian(prior.head, states))
 
     def decode(graph: GraphBuilder) -> None:
         x = graph.latent_input(model.latent_input, graph.input("z", ("n", "t", dim)))
-        states = graph.decoder(model.decoder_stack, x, _memory(graph), graph.input("bias", BIAS))
+        x, memory = graph.read_source(model.decoder_stack, x, _memory(graph))
+        states = graph.decoder(model.decoder_stack, x, memory, graph.input("bias", BIAS))
         graph.output("logits", graph.logits(model.embedding, states))
 
     def posterior_memory(graph: GraphBuilder) -> None:
-        states = graph.input("states", (1, "s", width))
+        states = graph.input("states", (1, "s", source_width))
         graph.output("memory", graph.project_kv(model.posterior_stack, states))
 
     def posterior(graph: GraphBuilder) -> None:
@@ -79,7 +81,8 @@ def _latent(model: LatentModel) -> dict[str, Callable[[GraphBuilder], None]]:
 
     def attention(graph: GraphBuilder) -> None:
         x, weights = graph.latent_input(model.latent_input, graph.input("z", (1, "t", dim))), list[Value]()
-        graph.decoder(model.decoder_stack, x, _memory(graph), attention=weights)
+        x, memory = graph.read_source(model.decoder_stack, x, _memory(graph))
+        graph.decoder(model.decoder_stack, x, memory, attention=weights)
         graph.output("attention", graph.op("Mean", *weights))
 
     return {
@@ -103,8 +106,8 @@ def _field(network: FieldNetwork, kind: str) -> dict[str, Callable[[GraphBuilder
 
     def direction(graph: GraphBuilder) -> None:
         z = graph.input("z", ("n", "t", dim))
-        x = graph.latent_input(network.latent_input, z)
-        states = graph.decoder(stack, x, _memory(graph), graph.input("bias", BIAS))
+        x, memory = graph.read_source(stack, graph.latent_input(network.latent_input, z), _memory(graph))
+        states = graph.decoder(stack, x, memory, graph.input("bias", BIAS))
         graph.output("direction", field.export(network, graph, z, states))
 
     return {"memory": memory, "field": direction}
@@ -168,7 +171,8 @@ def _teacher(teacher: Teacher) -> dict[str, Callable[[GraphBuilder], None]]:
 def _encoded(graph: GraphBuilder, model: LatentModel | Teacher) -> Value:
     """The encoder's states of a sentence."""
     ids = graph.input("ids", (1, "s"), INT64)
-    x = graph.embedding(model.embedding, ids, graph.constant([0], np.int64), graph.size(ids, 1))
+    embedding = model.source_embedding if isinstance(model, LatentModel) else model.embedding
+    x = graph.embedding(embedding, ids, graph.constant([0], np.int64), graph.size(ids, 1))
     return graph.encoder(model.encoder, x)
 
 

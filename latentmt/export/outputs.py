@@ -63,15 +63,15 @@ class CTCGraphs(OutputGraphs):
     def posterior(self, graph: GraphBuilder, memory: Value, bias: Value) -> Value:
         target = graph.norm(self._output.target_norm, _target(graph, self._model))
         of_target = graph.linear(self._output.target_keys_values, target)
-        one = graph.constant([1], np.int64)
+        stack, one = self._model.posterior_stack, graph.constant([1], np.int64)
+        x, memory = graph.read_source(stack, graph.rows_of_positions(self._output.positions, bias), memory)
         rows = graph.op("Expand", memory, graph.op("Concat", graph.size(bias, 0), one, one, axis=0))
         joined = graph.op("Concat", rows, of_target, axis=1)
         # No token of the source is masked.
         zero, source = graph.constant([0], np.int64), graph.size(memory, 1)
         pads = graph.op("Concat", zero, zero, zero, source, zero, zero, zero, zero, axis=0)
         masked = graph.op("Pad", graph.input("target_bias", ("n", 1, "p", "t")), pads)
-        x = graph.rows_of_positions(self._output.positions, bias)
-        return graph.decoder(self._model.posterior_stack, x, joined, bias, memory_bias=masked)
+        return graph.decoder(stack, x, joined, bias, memory_bias=masked)
 
 
 def output_graphs(model: LatentModel) -> OutputGraphs:

@@ -49,7 +49,7 @@ class FieldNetwork(nn.Module):
         super().__init__()
         size = config.size
         self.latent_input = LatentInput(latent.latent_dim, size.d_model, config.positions)
-        self.stack = DecoderStack(size.stack, source_width=latent.size.d_model)
+        self.stack = DecoderStack(size.stack, source_width=latent.encoder.width, upsampling=latent.repeated)
 
     def hidden(
         self, z: Float[Tensor, "r t D"], layout: Layout, memory: Memory, create_graph: bool = False

@@ -19,7 +19,7 @@ from latentmt.models.outputs import MIN_LENGTH, Output, OutputConfig
 from latentmt.nn.attention import EncoderOutput, Memory, PackedLinear, candidates, segment_lengths, segment_sizes
 from latentmt.nn.lattice import Lattice
 from latentmt.nn.positions import Embedding, Positions
-from latentmt.nn.transformer import StackSize, project_kv
+from latentmt.nn.transformer import StackSize, split_memory
 from latentmt.objectives import LengthLoss, TokenLoss, ctc_loss
 from latentmt.options import MAX_POSITIONS
 
@@ -32,7 +32,7 @@ class CTCOutput(Output):
 
     loops = True
 
-    def __init__(self, config: OutputConfig, posterior: StackSize) -> None:
+    def __init__(self, config: OutputConfig, posterior: StackSize, source_width: int) -> None:
         super().__init__()
         self.upsampling, self.size = config.upsampling, posterior
         self.positions = Positions(posterior.width)
@@ -63,7 +63,7 @@ class CTCOutput(Output):
         self, target: Tokens, places: Layout, embedding: Embedding, memory: Memory
     ) -> tuple[Float[Tensor, "r p d"], Memory]:
         states = self.target_norm(embedding(target.ids, target.layout.position))
-        of_target = project_kv(self.target_keys_values, EncoderOutput(states, target.layout.segment), self.size)
+        of_target = split_memory(self.target_keys_values(states), target.layout.segment, self.size)
         return self.positions(places.position), memory.joined(of_target)
 
     def length_loss(

@@ -20,7 +20,7 @@ from latentmt.config import added
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.models.ctc import CTCOutput
 from latentmt.models.outputs import Output, OutputConfig, TokenOutput
-from latentmt.models.presets import Layers, TransformerSize, WithEncoder
+from latentmt.models.presets import Count, Layers, TransformerSize, WithEncoder
 from latentmt.models.priors import PRIORS, GaussianHead, PriorNetwork
 from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.nn.gaussian import Gaussian
@@ -31,8 +31,8 @@ _NAMES_0_1 = {"prior_stack.": "prior.stack.", "prior_head.": "prior.head.", "len
 """Prefixes of weight names in version 0.1, and the present ones."""
 
 
-OUTPUTS: dict[str, Callable[[OutputConfig, StackSize], Output]] = {"tokens": TokenOutput, "ctc": CTCOutput}
-"""Output models by the name in a configuration. Called with its settings and the size of the posterior's stack."""
+OUTPUTS: dict[str, Callable[[OutputConfig, StackSize, int], Output]] = {"tokens": TokenOutput, "ctc": CTCOutput}
+"""Output models by name. Called with their settings, the posterior's size and the width of the source's states."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,15 @@ class LatentConfig(WithEncoder, OutputConfig):
         "base": TransformerSize(d_model=512, d_filter=2048, layers=6, heads=8, encoder_layers=6, dropout=0.1),
     }
 
+    encoder_width: Annotated[Count | None, added(None)] = None
+    """Width of the encoder, if not `d_model`. Then the source has an embedding of its own."""
+    encoder_filter: Annotated[Count | None, added(None)] = None
+    """Width inside the encoder's feed-forward sublayers, if not `d_filter`."""
+    encoder_heads: Annotated[Count | None, added(None)] = None
+    """Attention heads of the encoder, if not `heads`."""
+    source_input: Annotated[bool, added(False)] = False
+    """Whether all stacks, those of fields too, also have the source's states in their input, each repeated for its
+    places. With CTC, where it is known which places those are."""
     latent_dim: Annotated[int, Field(ge=1, le=4096)] = 8
     """Entries of z at each place."""
     prior_layers: Annotated[Layers | None, added(None)] = None
@@ -61,13 +70,34 @@ class LatentConfig(WithEncoder, OutputConfig):
         for key, registered in (("prior", PRIORS), ("output", OUTPUTS)):
             if getattr(self, key) not in registered:
                 raise ValueError(f"{key} {getattr(self, key)}: expected {', '.join(registered)}")
+        if self.source_input and self.output != "ctc":
+            raise ValueError("source_input needs output: ctc")
+        if (encoder := self.encoder).width % 2 or encoder.width % encoder.heads:
+            raise ValueError(f"encoder_width {encoder.width} is not even and a multiple of its heads {encoder.heads}")
 
     @property
     def resolved_fields(self) -> dict[str, Any]:
-        """A stack with as many layers as the others has no number of its own."""
-        own = {key: getattr(self, key) for key in ("prior_layers", "posterior_layers", "decoder_layers")}
-        layers = self.size.layers
-        return super().resolved_fields | {key: None if value == layers else value for key, value in own.items()}
+        """A part whose size is that of the others has no number of its own."""
+        usual = dict.fromkeys(("prior_layers", "posterior_layers", "decoder_layers"), self.size.layers)
+        usual |= {
+            "encoder_width": self.size.d_model,
+            "encoder_filter": self.size.d_filter,
+            "encoder_heads": self.size.heads,
+        }
+        own = {key: getattr(self, key) for key in usual}
+        return super().resolved_fields | {key: None if own[key] == usual[key] else own[key] for key in usual}
+
+    @property
+    def encoder(self) -> StackSize:
+        """The size of the encoder."""
+        usual = super().encoder
+        own = {"width": self.encoder_width, "filter": self.encoder_filter, "heads": self.encoder_heads}
+        return replace(usual, **{key: value for key, value in own.items() if value is not None})
+
+    @property
+    def repeated(self) -> int | None:
+        """How often a state of the source is repeated in the input of a stack, if it is there."""
+        return self.upsampling if self.source_input else None
 
     def stack(self, layers: int | None) -> StackSize:
         """The size of a decoder stack with so many layers, or as many as is usual."""
@@ -91,7 +121,10 @@ class LatentInput(nn.Module):
 
 
 class LatentModel(nn.Module):
-    """p(z|x), q(z|y,x), p(y|z,x) and the length. One matrix embeds both sides and scores the output."""
+    """p(z|x), q(z|y,x), p(y|z,x) and the length. One matrix embeds both sides and scores the output.
+
+    Only an encoder of another width has an embedding of its own.
+    """
 
     prior: PriorNetwork
     output: Output
@@ -99,17 +132,34 @@ class LatentModel(nn.Module):
     def __init__(self, config: LatentConfig, vocabulary: int) -> None:
         super().__init__()
         size = config.size
-        width = size.d_model
+        width, source_width = size.d_model, config.encoder.width
+
+        def stack(layers: int | None, input_skip: bool = False) -> DecoderStack:
+            return DecoderStack(
+                config.stack(layers), input_skip=input_skip, source_width=source_width, upsampling=config.repeated
+            )
+
         self.latent_dim = config.latent_dim
         self.embedding = Embedding(vocabulary, width, size.dropout)
-        self.encoder = EncoderStack(size.encoder)
-        self.prior = PRIORS[config.prior](config.stack(config.prior_layers), config.latent_dim)
-        posterior = config.stack(config.posterior_layers)
-        self.posterior_stack = DecoderStack(posterior)
+        if source_width != width:
+            self.own_source_embedding = Embedding(vocabulary, source_width, size.dropout)
+        self.encoder = EncoderStack(config.encoder)
+        self.prior = PRIORS[config.prior](stack(config.prior_layers), config.latent_dim)
+        self.posterior_stack = stack(config.posterior_layers)
         self.posterior_head = GaussianHead(width, config.latent_dim)
         self.latent_input = LatentInput(config.latent_dim, width)
-        self.decoder_stack = DecoderStack(config.stack(config.decoder_layers), input_skip=True)
-        self.output = OUTPUTS[config.output](config, posterior)
+        self.decoder_stack = stack(config.decoder_layers, input_skip=True)
+        self.output = OUTPUTS[config.output](config, self.posterior_stack.size, source_width)
+
+    @property
+    def source_embedding(self) -> Embedding:
+        """What embeds the source."""
+        return getattr(self, "own_source_embedding", self.embedding)
+
+    def take_encoder(self, other: EncoderStack, embedding: Embedding) -> None:
+        """Copy the weights of another model's encoder, and of what embeds its source. Both must be of this size."""
+        self.encoder.load_state_dict(other.state_dict())
+        self.source_embedding.load_state_dict(embedding.state_dict())
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load weights under their present names or those of version 0.1."""
@@ -118,7 +168,8 @@ class LatentModel(nn.Module):
         )
 
     def encode(self, source: Tokens) -> EncoderOutput:
-        encoded: EncoderOutput = self.encoder(self.embedding(source.ids, source.layout.position), source.layout.segment)
+        embedded = self.source_embedding(source.ids, source.layout.position)
+        encoded: EncoderOutput = self.encoder(embedded, source.layout.segment)
         return encoded
 
     def posterior(self, target: Tokens, places: Layout, memory: Memory) -> Gaussian:

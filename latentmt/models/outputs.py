@@ -128,10 +128,10 @@ class Output(nn.Module, ABC):
 class TokenOutput(Output):
     """One token per place. The length is predicted from a mean of the encoder's states."""
 
-    def __init__(self, config: OutputConfig, posterior: StackSize) -> None:
+    def __init__(self, config: OutputConfig, posterior: StackSize, source_width: int) -> None:
         super().__init__()
-        self.length_query = Readout(posterior.width, 1) if config.length_pooling == "attention" else None
-        self.length_hidden = nn.Linear(posterior.width, posterior.width)
+        self.length_query = Readout(source_width, 1) if config.length_pooling == "attention" else None
+        self.length_hidden = nn.Linear(source_width, posterior.width)
         self.length_head = Readout(posterior.width, 2 * LENGTH_LIMIT + 1)
 
     def length_logits(self, source: EncoderOutput, sentences: int) -> Float[Tensor, "r {sentences} lengths"]:

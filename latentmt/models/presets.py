@@ -88,6 +88,11 @@ class WithEncoder(Sized):
     encoder_layers: Layers | None = None
     """Layers of the encoder."""
 
+    @property
+    def encoder(self) -> StackSize:
+        """The size of the encoder."""
+        return self.size.encoder
+
 
 def resolved(config: C) -> C:
     """The same configuration with every field set that the preset decides."""

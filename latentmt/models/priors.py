@@ -19,7 +19,7 @@ from latentmt.data.tokens import Layout
 from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.nn.gaussian import Gaussian
 from latentmt.nn.positions import Positions
-from latentmt.nn.transformer import DecoderStack, Readout, StackSize
+from latentmt.nn.transformer import DecoderStack, Readout
 
 
 @runtime_checkable
@@ -104,13 +104,13 @@ class GaussianPrior:
 
 
 class GaussianPriorNetwork(PriorNetwork):
-    """A decoder stack over positions alone, with a Gaussian head."""
+    """A decoder stack whose input is positions and what the stack itself adds, with a Gaussian head."""
 
-    def __init__(self, size: StackSize, latent_dim: int) -> None:
+    def __init__(self, stack: DecoderStack, latent_dim: int) -> None:
         super().__init__()
-        self.positions = Positions(size.width)
-        self.stack = DecoderStack(size)
-        self.head = GaussianHead(size.width, latent_dim)
+        self.positions = Positions(stack.size.width)
+        self.stack = stack
+        self.head = GaussianHead(stack.size.width, latent_dim)
 
     def project_kv(self, source: EncoderOutput) -> Memory:
         return self.stack.project_kv(source)
@@ -120,8 +120,8 @@ class GaussianPriorNetwork(PriorNetwork):
         return GaussianPrior(self.head.distribution(states))
 
 
-PRIORS: dict[str, Callable[[StackSize, int], PriorNetwork]] = {"gaussian": GaussianPriorNetwork}
-"""By the name in a configuration. Called with the size of a stack and the dimension of a latent."""
+PRIORS: dict[str, Callable[[DecoderStack, int], PriorNetwork]] = {"gaussian": GaussianPriorNetwork}
+"""By the name in a configuration. Called with a stack, which the network may use, and the dimension of a latent."""
 
 
 def prior_and_samples(prior: Prior, noise: Float[Tensor, "samples t D"]) -> Float[Tensor, "rows t D"]:

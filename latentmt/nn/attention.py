@@ -49,6 +49,26 @@ class EncoderOutput:
     segment: Int[Tensor, "r s"]
     """The segment of each state, from 1; 0 for padding."""
 
+    def select(self, rows: Int[Tensor, " n"]) -> EncoderOutput:
+        """The given rows, in that order."""
+        return EncoderOutput(self.states.index_select(0, rows), self.segment.index_select(0, rows))
+
+    def repeat(self, times: int) -> EncoderOutput:
+        """Every row repeated, in adjacent rows."""
+        return EncoderOutput(self.states.repeat_interleave(times, 0), self.segment.repeat_interleave(times, 0))
+
+    def spread(self, places: Int[Tensor, "p t"], times: int) -> Float[Tensor, "p t d"]:
+        """The state at each place, if every state has so many adjacent places, and the last one what is left over.
+
+        `places` are segments. With n times as many rows of places, each row of states serves n adjacent rows.
+        """
+        index = torch.arange(self.segment.shape[1], device=places.device)
+        segment = self.segment.repeat_interleave(candidates(len(places), len(self.segment)), 0)
+        last = torch.where(places[:, :, None] == segment[:, None, :], index, -1).amax(2)
+        usual = torch.arange(places.shape[1], device=places.device) // times
+        chosen = torch.minimum(usual, last).clamp(min=0).view(len(self.segment), -1, 1)
+        return self.states.gather(1, chosen.expand(-1, -1, self.states.shape[2])).view(*places.shape, -1)
+
 
 @dataclass(frozen=True)
 class Memory:
@@ -56,21 +76,25 @@ class Memory:
 
     keys_values: Float[Tensor, "layers 2 r h s e"]
     segment: Int[Tensor, "r s"]
+    inputs: EncoderOutput | None = None
+    """What is spread over the input of the stack, if it also reads its source there."""
 
     def select(self, rows: Int[Tensor, " n"]) -> Memory:
         """The given rows, in that order."""
-        return Memory(self.keys_values.index_select(2, rows), self.segment.index_select(0, rows))
+        inputs = self.inputs and self.inputs.select(rows)
+        return Memory(self.keys_values.index_select(2, rows), self.segment.index_select(0, rows), inputs)
 
     def joined(self, other: Memory) -> Memory:
         """Both at once. With n times as many rows in the other one, each row of this one serves n consecutive rows."""
         times = candidates(len(other.segment), len(self.segment))
         mine = self if times == 1 else self.repeat(times)
         keys_values = torch.cat((mine.keys_values, other.keys_values), 4)
-        return Memory(keys_values, torch.cat((mine.segment, other.segment), 1))
+        return Memory(keys_values, torch.cat((mine.segment, other.segment), 1), mine.inputs)
 
     def repeat(self, times: int) -> Memory:
         """Every row repeated, in adjacent rows."""
-        return Memory(self.keys_values.repeat_interleave(times, 2), self.segment.repeat_interleave(times, 0))
+        inputs = self.inputs and self.inputs.repeat(times)
+        return Memory(self.keys_values.repeat_interleave(times, 2), self.segment.repeat_interleave(times, 0), inputs)
 
 
 @dataclass(frozen=True)

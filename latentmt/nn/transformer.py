@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -163,17 +163,17 @@ class EncoderStack(nn.Module):
         return EncoderOutput(self.norm(x), segment)
 
 
-def project_kv(layer: nn.Linear, source: EncoderOutput, size: StackSize) -> Memory:
-    """The keys and values that a layer with two outputs for each layer of a stack makes of states."""
-    packed = split_heads(layer(source.states), 2 * size.layers, size.heads)
-    return Memory(packed.unflatten(0, (size.layers, 2)), source.segment)
+def split_memory(packed: Float[Tensor, "r s _"], segment: Int[Tensor, "r s"], size: StackSize) -> Memory:
+    """Split the keys and values of all layers of a stack, which one projection made."""
+    return Memory(split_heads(packed, 2 * size.layers, size.heads).unflatten(0, (size.layers, 2)), segment)
 
 
 class DecoderStack(nn.Module):
     """A stack of decoder layers.
 
     `causal`: a token attends only to itself and previous ones. `input_skip`: add the input of the stack after every
-    layer and scale the sum by 1/√2. `source_width`: the width of the source's states, if it differs.
+    layer and scale the sum by 1/√2. `source_width`: the width of the source's states, if it differs. `upsampling`: add
+    the source's states, projected and each repeated so many times, to the input.
     """
 
     def __init__(
@@ -183,18 +183,26 @@ class DecoderStack(nn.Module):
         causal: bool = False,
         input_skip: bool = False,
         source_width: int | None = None,
+        upsampling: int | None = None,
     ) -> None:
         super().__init__()
         self.size = size
         self.causal = causal
         self.input_skip = input_skip
+        self.upsampling = upsampling
         self.layers = nn.ModuleList(DecoderLayer(size) for _ in range(size.layers))
         self.norm = nn.LayerNorm(size.width)
-        self.source_keys_values = PackedLinear(source_width or size.width, size.width, blocks=2 * size.layers)
+        blocks = 2 * size.layers + (upsampling is not None)
+        self.source_keys_values = PackedLinear(source_width or size.width, size.width, blocks=blocks)
 
     def project_kv(self, source: EncoderOutput) -> Memory:
-        """Keys and values of the source for all layers, in one matrix product."""
-        return project_kv(self.source_keys_values, source, self.size)
+        """Keys and values of the source for all layers, and what is added to the input, in one matrix product."""
+        packed = self.source_keys_values(source.states)
+        if self.upsampling is None:
+            return split_memory(packed, source.segment, self.size)
+        keys_values, inputs = packed.split((packed.shape[2] - self.size.width, self.size.width), 2)
+        memory = split_memory(keys_values, source.segment, self.size)
+        return replace(memory, inputs=EncoderOutput(inputs, source.segment))
 
     def forward(
         self,
@@ -215,6 +223,8 @@ class DecoderStack(nn.Module):
         bias = attention_bias(segment, segment, dtype, self.causal)
         together = segment.view(len(memory.segment), candidates(len(segment), len(memory.segment)) * segment.shape[1])
         memory_bias = attention_bias(together, memory.segment, dtype)
+        if memory.inputs and self.upsampling:
+            x = x + memory.inputs.spread(segment, self.upsampling)
         inputs = x
         with attention_kernels(x.device, create_graph):
             layers = cast("Iterable[DecoderLayer]", self.layers)

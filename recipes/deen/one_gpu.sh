@@ -5,9 +5,11 @@
 #
 # A corpus that is in runs/deen already, prepared on another machine, is used as it is. Killed at any moment, the same command goes on.
 set -euo pipefail
-data=$1 recipe=recipes/deen work=runs/deen teacher=models/deen-teacher
-minutes_teacher=${MINUTES_TEACHER:-2} minutes_latent=${MINUTES_LATENT:-13} minutes_score=${MINUTES_SCORE:-2}
-minutes_student=${MINUTES_STUDENT:-4} processes=${PROCESSES:-3}
+data=$1 recipe=recipes/deen work=runs/deen teacher=${TEACHER:-models/deen-teacher} processes=${PROCESSES:-4}
+minutes_teacher=${MINUTES_TEACHER:-4.5} minutes_latent=${MINUTES_LATENT:-11.5} minutes_score=${MINUTES_SCORE:-1.7}
+minutes_reranker=${MINUTES_RERANKER:-1.9} minutes_student=${MINUTES_STUDENT:-2}
+sets=(tatoeba-deen/dev europarl-deen/dev news-deen/newstest2013)
+larger=(--set teacher.model.encoder_layers=6 --set teacher.model.layers=2)  # the student, beside the reranker
 
 say() { printf '%5d s  %s\n' "$SECONDS" "$*"; }
 
@@ -16,43 +18,47 @@ train() {  # RECIPE WORK STAGE MINUTES OPTION…
   python3 -m latentmt train "$1" --work "$2" --stage "$3" --budget-minutes "$4" "${@:5}"
 }
 
-# Compiling takes minutes and no GPU: a few steps on references fill the compiler's cache while the teacher translates.
+# Compiling takes minutes and hardly any GPU: a few steps on references fill the compiler's cache while the teacher trains.
 warm_up() {
   local folder=runs/warm-up
-  rm -rf "$folder" && mkdir -p "$folder"
-  ln -s "$PWD/$work/corpus" "$folder/corpus" && ln -s "$PWD/$work/corpus" "$folder/distilled"
-  train $recipe "$folder" latent 0.05 > "$folder/log" 2>&1 || true
-}
+  [ -e $folder ] && return
+  mkdir -p $folder/student && ln -s "$PWD/$work/corpus" $folder/ && ln -s "$PWD/$work/corpus" $folder/student/
+  ln -s "$(realpath "$teacher")/teacher" $folder/
+  train $recipe $folder latent 0.05 --set distill=null && train $recipe $folder score 0.05 --set distill=null
+  train $recipe/reranker.yaml $folder/student teacher 0.05
+  train $recipe/reranker.yaml $folder/student teacher 0.05 --replace "${larger[@]}"
+} > runs/warm-up.log 2>&1
 
-student() {  # NAME OPTION…
+student() {  # NAME MINUTES OPTION…
   mkdir -p "runs/$1" && ln -sfn ../deen/distilled "runs/$1/corpus"
-  train $recipe/reranker.yaml "runs/$1" teacher "$minutes_student" "${@:2}" > "runs/$1/log" 2>&1
+  train $recipe/reranker.yaml "runs/$1" teacher "${@:2}" > "runs/$1/log" 2>&1
 }
 
-evaluate() {  # SET OPTION…
-  say "BLEU: $1 ${*:2}"
-  python3 -m latentmt evaluate --src "$data/$1.de.gz" --ref "$data/$1.en.gz" "${@:2}"
+evaluate() {  # MODEL OPTION…
+  for set in "${sets[@]}"; do
+    say "BLEU: $set $*"
+    python3 -m latentmt evaluate --src "$data/$set.de.gz" --ref "$data/$set.en.gz" --model "$@"
+  done
 }
 
 say "corpus"
-[ -e $work/corpus ] || python3 -m latentmt prepare $recipe --data "$data" --tokenizer $teacher/teacher/tokenizer.model
-train $recipe $work teacher "$minutes_teacher" --start $teacher \
-  --set teacher.train.learning_rate=3e-4 --set teacher.train.warmup=100  # learns again what 8 bits and its repair cost
+[ -e $work/corpus ] || python3 -m latentmt prepare $recipe --data "$data" --tokenizer "$teacher/teacher/tokenizer.model"
+warm_up &
+train $recipe $work teacher "$minutes_teacher" --start "$teacher" \
+  --set teacher.train.learning_rate=7e-4 --set teacher.train.warmup=300  # for a teacher that has learnt already
 
 say "distillation"
-[ -e $work/latent ] || warm_up &
+evaluate $work --method teacher > runs/teacher.log 2>&1 &
 torchrun --nproc-per-node "$processes" -m latentmt distill $recipe
+
+train $recipe $work latent "$minutes_latent"
+student reranker "$minutes_reranker" &
+train $recipe $work score "$minutes_score"
 wait
 
-{ student reranker && student student --set teacher.model.encoder_layers=6 --set teacher.model.layers=2; } &
-students=$!
-train $recipe $work latent "$minutes_latent"
-wait $students
-train $recipe $work score "$minutes_score"
-
+student student "$minutes_student" "${larger[@]}" &
 mkdir -p runs/model && for part in $work/latent $work/score runs/reranker/teacher; do ln -sfn "$PWD/$part" runs/model/; done
-for set in tatoeba-deen/dev europarl-deen/dev news-deen/newstest2013; do
-  evaluate "$set" --model runs/model --steps 1
-  evaluate "$set" --model runs/model --method prior --method score --steps 1 --lengths 5 --samples 5 --rerank teacher
-  for folder in $work runs/reranker runs/student; do evaluate "$set" --model "$folder" --method teacher; done
-done
+evaluate runs/model --steps 1
+evaluate runs/model --method score --steps 1 --lengths 5 --samples 5 --rerank teacher
+wait
+for model in reranker student; do evaluate runs/$model --method teacher; done

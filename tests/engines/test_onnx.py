@@ -53,6 +53,8 @@ LATENTS = {
     "pooled": replace(LATENT, length_pooling="attention", prior_layers=1, posterior_layers=3, decoder_layers=4),
     "ctc": replace(LATENT, output="ctc", posterior_layers=3),
     "ctc-3": replace(LATENT, output="ctc", upsampling=3, prior_layers=1, decoder_layers=3),
+    "wide": replace(LATENT, encoder_width=48, encoder_heads=4, length_pooling="attention"),
+    "ctc-wide": replace(LATENT, encoder_width=48, encoder_filter=32, source_input=True, output="ctc"),
 }
 SCORE = FieldConfig(kind="score", **(SIZE | {"d_model": 16, "layers": 1}))  # narrower than the latent model
 PLACELESS = FieldConfig(kind="score", **SIZE, positions=False)

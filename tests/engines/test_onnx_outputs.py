@@ -42,7 +42,7 @@ def embedding() -> Embedding:
 def other(upsampling: int) -> TokenOutput | CTCOutput:
     size = StackSize(16, 16, 1, 1)
     config = OutputConfig(output="ctc", upsampling=upsampling)
-    return (TokenOutput(OutputConfig(), size) if upsampling == 1 else CTCOutput(config, size)).double()
+    return (TokenOutput(OutputConfig(), size, 16) if upsampling == 1 else CTCOutput(config, size, 16)).double()
 
 
 def logits_of(seed: int, layout: tokens.Layout) -> np.ndarray:

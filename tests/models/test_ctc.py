@@ -24,7 +24,7 @@ from latentmt.options import MAX_POSITIONS
 
 
 def make(upsampling: int = 2) -> CTCOutput:
-    return CTCOutput(OutputConfig(output="ctc", upsampling=upsampling), StackSize(16, 16, 1, 1)).double()
+    return CTCOutput(OutputConfig(output="ctc", upsampling=upsampling), StackSize(16, 16, 1, 1), 16).double()
 
 
 def encoded(layout: Layout) -> EncoderOutput:

@@ -14,7 +14,7 @@ from latentmt.nn.transformer import StackSize
 
 def test_the_read_tokens_are_the_most_likely_ones_and_padding_does_not_count() -> None:
     torch.manual_seed(1)
-    output, embedding = TokenOutput(OutputConfig(), StackSize(16, 16, 1, 1)), Embedding(VOCABULARY, 16, dropout=0.0)
+    output, embedding = TokenOutput(OutputConfig(), StackSize(16, 16, 1, 1), 16), Embedding(VOCABULARY, 16, dropout=0.0)
     layout = packed().target.layout
     states = 3 * torch.randn(*layout.segment.shape, 16)
     read = output.read(states, layout, embedding)

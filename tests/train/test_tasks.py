@@ -26,7 +26,7 @@ from latentmt.fields.learned import DisplacementConfig, DisplacementTask, FieldC
 from latentmt.fields.registry import field_network, learned_field
 from latentmt.fields.score import ScoreNetwork
 from latentmt.models.ctc import CTCOutput
-from latentmt.models.latent import LatentModel
+from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn.attention import EncoderOutput
 from latentmt.nn.lattice import Lattice
@@ -41,14 +41,21 @@ ROW_OF = [row for row, members in enumerate(ROWS) for _ in members]
 
 
 @pytest.fixture(params=OUTPUTS)
-def latent(request: pytest.FixtureRequest) -> LatentModel:
+def config(request: pytest.FixtureRequest) -> LatentConfig:
+    return OUTPUTS[request.param]
+
+
+@pytest.fixture
+def latent(config: LatentConfig) -> LatentModel:
     """Untrained, but with means and variances of its own for every place."""
     torch.manual_seed(0)
-    model = LatentModel(OUTPUTS[request.param], VOCABULARY).double()
+    model = LatentModel(config, VOCABULARY).double()
     with torch.no_grad():
         for head in (model.prior.head, model.posterior_head):
             head.weight.normal_(std=0.3)
         model.embedding.weight.mul_(4)  # else one step of delta inference would find what four find
+        if model.decoder_stack.upsampling:  # nor would it if places saw little but their source
+            model.decoder_stack.source_keys_values.weight[-SIZE["d_model"] :] *= 0.1
     return model
 
 
@@ -297,10 +304,12 @@ def test_deep_supervision_is_the_mean_loss_of_the_decoders_layers(latent: Latent
         shallow = copy.deepcopy(latent)
         shallow.decoder_stack.layers = shallow.decoder_stack.layers[:layers]
         size = replace(stack.size, layers=layers)
-        width = size.width * 2 * layers
-        projection = nn.Linear(size.width, width).double()
+        given = stack.source_keys_values
+        blocks = [*range(2 * layers), *range(2 * stack.size.layers, given.blocks)]  # the last is no layer's
+        projection = nn.Linear(given.in_features, len(blocks) * size.width).double()
         projection.weight.data, projection.bias.data = (
-            parameter.data[:width] for parameter in (stack.source_keys_values.weight, stack.source_keys_values.bias)
+            torch.cat([parameter.data.split(size.width)[block] for block in blocks])
+            for parameter in (given.weight, given.bias)
         )
         shallow.decoder_stack.source_keys_values, shallow.decoder_stack.size = projection, size
         costs.append(drawn(LatentTask(shallow, SMOOTHING, ElboConfig())))
@@ -385,9 +394,9 @@ def field_by_hand(task: DisplacementTask, pair: Pairs, epsilon: Tensor, first_mo
         out.count(cosine=product.item() / math.sqrt(squared.item() * size))
 
 
-def field_task(latent: LatentModel, kind: str, steps: int = 3) -> DisplacementTask:
+def field_task(config: LatentConfig, latent: LatentModel, kind: str, steps: int = 3) -> DisplacementTask:
     torch.manual_seed(1)
-    net = field_network(FieldConfig(**SIZE, kind=kind), LATENT).double()  # type: ignore[arg-type]
+    net = field_network(FieldConfig(**SIZE, kind=kind), config).double()  # type: ignore[arg-type]
     nn.init.normal_(net.head.weight, std=0.3)  # the score's starts at zero, which would prove nothing
     displacement = DisplacementConfig(delta_steps=steps, noise=0.8)
     return DisplacementTask(learned_field(kind), net, latent.eval().requires_grad_(False), displacement)
@@ -395,8 +404,10 @@ def field_task(latent: LatentModel, kind: str, steps: int = 3) -> DisplacementTa
 
 @pytest.mark.parametrize("own_step", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("kind", ["score", "energy"])
-def test_a_fields_cost_is_regression_on_deltas_displacement(latent: LatentModel, kind: str, own_step: float) -> None:
-    task = field_task(latent, kind)
+def test_a_fields_cost_is_regression_on_deltas_displacement(
+    config: LatentConfig, latent: LatentModel, kind: str, own_step: float
+) -> None:
+    task = field_task(config, latent, kind)
     moving: list[bool] = []
 
     def expected() -> ByHand:
@@ -415,7 +426,7 @@ def test_a_fields_cost_is_regression_on_deltas_displacement(latent: LatentModel,
     assert set(moving) == {0.0: {False}, 0.6: {False, True}, 1.0: {True}}[own_step]
 
 
-def test_the_displacement_has_as_many_steps_as_are_configured(latent: LatentModel) -> None:
+def test_the_displacement_has_as_many_steps_as_are_configured(config: LatentConfig, latent: LatentModel) -> None:
     """Were the first one the last, the costs above would not know how many there are."""
     batch, found = packed(), []
     torch.manual_seed(3)
@@ -423,7 +434,7 @@ def test_the_displacement_has_as_many_steps_as_are_configured(latent: LatentMode
     z = torch.randn(*layout.segment.shape, LATENT.latent_dim, dtype=torch.float64)
     for steps in (1, 2, 3, 4):
         source = latent.encode(batch.source)
-        found.append(field_task(latent, "score", steps)._displacement(z, source, layout)[layout.real])
+        found.append(field_task(config, latent, "score", steps)._displacement(z, source, layout)[layout.real])
         ends = [
             displacement(latent, some[None], latent.encode(pair.source), places_of(latent, pair), steps)[0]
             for pair, some in zip(alone(), per_sentence(z, layout), strict=True)
@@ -432,8 +443,8 @@ def test_the_displacement_has_as_many_steps_as_are_configured(latent: LatentMode
     assert all(not torch.allclose(a, b) for a, b in itertools.pairwise(found))
 
 
-def test_rows_take_their_own_step_after_the_first_tenth(latent: LatentModel) -> None:
-    task = field_task(latent, "score")
+def test_rows_take_their_own_step_after_the_first_tenth(config: LatentConfig, latent: LatentModel) -> None:
+    task = field_task(config, latent, "score")
     assert [task.controls(step, 50)["own_step"] for step in (0, 4, 5, 6, 25, 50)] == [0.0, 0.0, 0.5, 0.5, 0.5, 0.5]
     other = DisplacementTask(task.field, task.network, latent, DisplacementConfig(own_step=0.3, own_step_from=0.5))
     assert [other.controls(step, 50)["own_step"] for step in (24, 25)] == [0.0, 0.3]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from latentmt.data.tokenizer import PLACEHOLDERS
 from latentmt.errors import UserError
 from latentmt.results import Link
 from latentmt.text.rewriting import Replacement, Rewritten
@@ -29,6 +30,8 @@ _MIN_INFLECTED = 4
 """Letters of a term that may have another ending."""
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _WORD = re.compile(r"\w+(?:['’-]\w+)*")
+_BEFORE = re.compile(rf"[\w{PLACEHOLDERS}]")
+"""What a term that begins a sentence does not have before it."""
 _ARTICLE = re.compile(r"(?<!\w)[Aa](n?)\s$")
 _MIN_SHARE = 0.5
 """A word belongs to a term if more than this of it is owed to the term."""
@@ -260,8 +263,8 @@ def _share(word: tuple[int, int], links: Sequence[Link], source: tuple[int, int]
 
 
 def _is_first(text: str, position: int) -> bool:
-    first = _WORD.search(text)
-    return first is None or position <= first.start()
+    """Whether neither a word nor a placeholder stands before a position."""
+    return not _BEFORE.search(text, 0, position)
 
 
 def _as_first(text: str) -> str:

@@ -76,7 +76,7 @@ def test_a_file_is_read_with_comments_and_carriage_returns(tmp_path: Path) -> No
         Glossary.read(tmp_path / "none.tsv")
 
 
-@pytest.mark.parametrize("options", [{}, {"verbatim": False}, {"method": "teacher"}])
+@pytest.mark.parametrize("options", [{}, {"verbatim": False}, {"method": "score", "steps": 2}])
 def test_every_term_of_a_text_stands_in_its_translation(shipped: Translator, options: dict[str, object]) -> None:
     texts = [
         "Die Bremsscheibe muss vor dem Einbau gereinigt werden.",
@@ -112,7 +112,7 @@ def test_a_term_that_begins_a_sentence_has_a_capital_and_articles_agree(shipped:
 
 
 def test_alternatives_have_the_terms_too(shipped: Translator) -> None:
-    options = shipped.options(lengths=3, samples=2, rerank="teacher")
+    options = shipped.options(lengths=3, samples=2, rerank="decoder")
     (result,) = shipped.translations(
         ["Ich habe das Buch nicht gekauft."], options, alternatives=3, glossary=Glossary({"Buch": "volume"})
     )

@@ -36,6 +36,7 @@ from latentmt.files import make_folder, move, remove, temporary_name, write_atom
 from latentmt.models.latent import LatentConfig, LatentModel, current_weight_name
 from latentmt.models.presets import resolved
 from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.nn.transformer import StackSize
 from latentmt.verified import FileFacts
 
 SHARD_BYTES = 15_000_000
@@ -62,13 +63,19 @@ class BundleConfig(TextConfig):
         """About how many parameters the network has, computed without building it."""
         if not (model := self.teacher or self.latent):
             return 0
+        encoder = model.encoder
+        of_stacks = sum(stack.parameters(2, encoder.width) for stack in self._stacks)
         if self.field:
-            stack = self.field.size.stack
-            return stack.parameters(2) + 2 * stack.layers * stack.width * model.encoder.width  # those of the source
-        stacks = 1 if self.teacher else 3  # of the latent model: prior, posterior, decoder
-        size, encoder = model.size, model.encoder
-        widths = {size.d_model, encoder.width}  # of the embeddings
-        return vocabulary * sum(widths) + encoder.parameters(1) + stacks * size.stack.parameters(2)
+            return of_stacks
+        widths = {model.size.d_model, encoder.width}  # of the embeddings
+        return vocabulary * sum(widths) + encoder.parameters(1) + of_stacks
+
+    @property
+    def _stacks(self) -> list[StackSize]:
+        """The sizes of the decoder stacks."""
+        if alone := self.field or self.teacher:
+            return [alone.size.stack]
+        return self.latent.stacks if self.latent else []
 
     def network(self, vocabulary: int) -> nn.Module:
         """The network, with initial weights."""

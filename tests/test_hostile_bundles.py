@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import hostile_bundles
@@ -82,9 +83,12 @@ def test_a_bundle_without_a_checksum_loads(model: Path, tmp_path: Path) -> None:
 def test_the_memory_of_a_configuration_is_estimated_without_building_it(preset: str) -> None:
     text = {"languages": ("de", "en"), "rules": CONFIGS["latent"].rules}
     latent = LatentConfig(preset=preset)  # type: ignore[arg-type]
+    wide = replace(latent, encoder_width=96, output="ctc", source_input=True, prior_layers=1, decoder_layers=40)
     for config in (
         BundleConfig(**text, teacher=TeacherConfig(preset=preset)),  # type: ignore[arg-type]
         BundleConfig(**text, latent=latent),  # type: ignore[arg-type]
+        BundleConfig(**text, latent=wide),  # type: ignore[arg-type]
+        BundleConfig(**text, latent=wide, field=FieldConfig(kind="score", preset=preset)),  # type: ignore[arg-type]
         BundleConfig(**text, latent=latent, field=FieldConfig(kind="score", preset=preset)),  # type: ignore[arg-type]
     ):
         with torch.device("meta"):

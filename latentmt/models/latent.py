@@ -99,6 +99,11 @@ class LatentConfig(WithEncoder, OutputConfig):
         """How often a state of the source is repeated in the input of a stack, if it is there."""
         return self.upsampling if self.source_input else None
 
+    @property
+    def stacks(self) -> list[StackSize]:
+        """The sizes of prior, posterior and decoder."""
+        return [self.stack(layers) for layers in (self.prior_layers, self.posterior_layers, self.decoder_layers)]
+
     def stack(self, layers: int | None) -> StackSize:
         """The size of a decoder stack with so many layers, or as many as is usual."""
         return replace(self.size.stack, layers=layers or self.size.layers)
@@ -141,8 +146,8 @@ class LatentModel(nn.Module):
 
         self.latent_dim = config.latent_dim
         self.embedding = Embedding(vocabulary, width, size.dropout)
-        if source_width != width:
-            self.own_source_embedding = Embedding(vocabulary, source_width, size.dropout)
+        own = source_width != width
+        self.own_source_embedding = Embedding(vocabulary, source_width, size.dropout) if own else None
         self.encoder = EncoderStack(config.encoder)
         self.prior = PRIORS[config.prior](stack(config.prior_layers), config.latent_dim)
         self.posterior_stack = stack(config.posterior_layers)
@@ -154,7 +159,7 @@ class LatentModel(nn.Module):
     @property
     def source_embedding(self) -> Embedding:
         """What embeds the source."""
-        return getattr(self, "own_source_embedding", self.embedding)
+        return self.own_source_embedding or self.embedding
 
     def take_encoder(self, other: EncoderStack, embedding: Embedding) -> None:
         """Copy the weights of another model's encoder, and of what embeds its source. Both must be of this size."""

@@ -62,11 +62,14 @@ class EncoderOutput:
 
         `places` are segments. With n times as many rows of places, each row of states serves n adjacent rows.
         """
-        index = torch.arange(self.segment.shape[1], device=places.device)
-        segment = self.segment.repeat_interleave(candidates(len(places), len(self.segment)), 0)
+        index, rows = (
+            torch.arange(self.segment.shape[1], device=places.device),
+            candidates(len(places), len(self.segment)),
+        )
+        segment = self.segment.repeat_interleave(rows, 0)
         last = torch.where(places[:, :, None] == segment[:, None, :], index, -1).amax(2)
         usual = torch.arange(places.shape[1], device=places.device) // times
-        chosen = torch.minimum(usual, last).clamp(min=0).view(len(self.segment), -1, 1)
+        chosen = torch.minimum(usual, last).clamp(min=0).view(len(self.segment), rows * places.shape[1], 1)
         return self.states.gather(1, chosen.expand(-1, -1, self.states.shape[2])).view(*places.shape, -1)
 
 

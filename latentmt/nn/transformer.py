@@ -43,9 +43,10 @@ class StackSize:
     dropout: float = 0.0
     """On the output of every sublayer and inside the feed-forward layer."""
 
-    def parameters(self, attentions: int) -> int:
-        """About how many a stack has whose layers have so many attentions."""
-        return self.layers * (4 * attentions * self.width**2 + 2 * self.width * self.filter)
+    def parameters(self, attentions: int, source_width: int | None = None) -> int:
+        """About how many a stack has whose layers have so many attentions. `source_width`: as of a `DecoderStack`."""
+        other = 2 * self.width * (source_width - self.width) if source_width else 0
+        return self.layers * (4 * attentions * self.width**2 + 2 * self.width * self.filter + other)
 
 
 class Readout(nn.Linear):
@@ -223,7 +224,7 @@ class DecoderStack(nn.Module):
         bias = attention_bias(segment, segment, dtype, self.causal)
         together = segment.view(len(memory.segment), candidates(len(segment), len(memory.segment)) * segment.shape[1])
         memory_bias = attention_bias(together, memory.segment, dtype)
-        if memory.inputs and self.upsampling:
+        if memory.inputs is not None and self.upsampling is not None:
             x = x + memory.inputs.spread(segment, self.upsampling)
         inputs = x
         with attention_kernels(x.device, create_graph):

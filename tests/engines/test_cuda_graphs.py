@@ -60,7 +60,8 @@ def sentences(count: int, longest: int = 19) -> list[list[int]]:
 def make_networks(dtype: torch.dtype = torch.float64, output: str = "tokens") -> Networks:
     """Random, but with heads so large that sentences differ in length and candidates in what they say."""
     torch.manual_seed(5)
-    config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3, output=output)
+    wide = {"output": "ctc", "encoder_width": 24, "source_input": True} if output == "ctc-wide" else {"output": output}
+    config = LatentConfig(**SIZE, encoder_layers=1, latent_dim=3, **wide)
     latent = LatentModel(config, VOCABULARY)
     fields = {kind: field_network(FieldConfig(kind=kind, **SIZE), config) for kind in ("score", "energy")}
     with torch.no_grad():
@@ -96,7 +97,7 @@ def same(left: list[Candidates], right: list[Candidates]) -> None:
         assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-5)
 
 
-@pytest.mark.parametrize("output", ["tokens", "ctc"])
+@pytest.mark.parametrize("output", ["tokens", "ctc", "ctc-wide"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_graphed_equals_eager(options: DecodingOptions, output: str) -> None:
     networks = cached_networks(output)

@@ -6,6 +6,7 @@ from torch import nn
 
 from latentmt.nn.attention import (
     FORBIDDEN,
+    EncoderOutput,
     PackedLinear,
     SelfAttention,
     attention_bias,
@@ -72,3 +73,26 @@ def test_packed_projections_are_initialised_as_separate_layers() -> None:
     torch.manual_seed(0)
     alone, packed = PackedLinear(64, 64).weight.std(), PackedLinear(64, 64, blocks=6).weight.std()
     torch.testing.assert_close(packed, alone, rtol=0.05, atol=0)
+
+
+def test_every_state_has_its_places_and_the_last_one_those_left_over() -> None:
+    numbers = torch.arange(1.0, 13.0).view(2, 6, 1)  # state 1 is the first of row 1, state 7 that of row 2
+    states = EncoderOutput(numbers, SEGMENT)
+    places = SEGMENT.repeat_interleave(2, 1)
+    found = states.spread(places, 2)[..., 0]
+    assert found[places > 0].tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 7, 7]
+    longer, shorter = torch.tensor([[1] * 7]), torch.tensor([[1, 1, 1, 0, 0, 0, 0]])
+    one = EncoderOutput(numbers[:1, :3], torch.tensor([[1, 1, 0]]))  # with padding
+    assert one.spread(longer, 2)[0, :, 0].tolist() == [1, 1, 2, 2, 2, 2, 2]
+    assert one.spread(shorter, 2)[0, :3, 0].tolist() == [1, 1, 2]
+    both = one.spread(torch.cat((longer, shorter)), 2)  # candidates for one source
+    assert torch.equal(both[0], one.spread(longer, 2)[0])
+    assert torch.equal(both[1, :3], one.spread(shorter, 2)[0, :3])
+
+
+def test_selected_and_repeated_states_keep_their_segments() -> None:
+    states = EncoderOutput(torch.arange(12.0).view(2, 6, 1), SEGMENT)
+    assert torch.equal(states.select(torch.tensor([1, 0])).states, states.states.flip(0))
+    assert torch.equal(states.select(torch.tensor([1, 0])).segment, SEGMENT.flip(0))
+    assert states.repeat(2).states[:, 0, 0].tolist() == [0, 0, 6, 6]
+    assert torch.equal(states.repeat(2).segment, SEGMENT[[0, 0, 1, 1]])

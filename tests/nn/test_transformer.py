@@ -48,6 +48,24 @@ def test_hidden_states_are_those_of_shallower_stacks(input_skip: bool) -> None:
         torch.testing.assert_close(states, shallow(x, SEGMENT, first))
 
 
+@pytest.mark.parametrize("input_skip", [False, True])
+def test_a_stack_that_reads_its_source_at_the_places_has_it_added_to_its_input(input_skip: bool) -> None:
+    encoded, places = source(), SEGMENT.repeat_interleave(2, 1)
+    stack = DecoderStack(SIZE, input_skip=input_skip, upsampling=2)
+    plain = DecoderStack(SIZE, input_skip=input_skip)
+    own = stack.source_keys_values
+    for name in ("weight", "bias"):  # the last block is what is added
+        *rest, _ = getattr(own, name).data.split(SIZE.width)
+        getattr(plain.source_keys_values, name).data = torch.cat(rest)
+    weights = {name: value for name, value in stack.state_dict().items() if not name.startswith("source_keys_values")}
+    plain.load_state_dict(weights, strict=False)
+    added = encoded.states @ own.weight[-SIZE.width :].T + own.bias[-SIZE.width :]
+    x = torch.randn(2, 10, SIZE.width)
+    expected = plain(x + added.repeat_interleave(2, 1), places, plain.project_kv(encoded))
+    found = stack(x, places, stack.project_kv(encoded))
+    torch.testing.assert_close(found[places > 0], expected[places > 0])
+
+
 def test_cached_steps_equal_the_full_forward_pass() -> None:
     stack, memory = DecoderStack(SIZE, causal=True), None
     memory = stack.project_kv(source())

@@ -35,7 +35,7 @@ from latentmt.train.ranks import Ranks
 from latentmt.train.step import TrainStep
 from latentmt.train.tasks import ElboConfig, LatentTask, TeacherTask
 
-GRAPHS = {"teacher": 1, "latent": 1, "score": 1, "energy": 2, "glancing ctc": 1, "score ctc": 1}
+GRAPHS = {"teacher": 1, "latent": 1, "score": 1, "energy": 2, "glancing ctc": 1, "score ctc": 1, "glancing wide": 1}
 """In how many pieces each task is compiled. An energy is differentiated twice: only what is frozen beside it is."""
 TOLERANCE = {"fp32": 1e-5, "bf16": 2e-2}
 """Relative to a tensor's largest entry. Compiled in bf16, products that are in fp32 on the way there are in bf16 on the
@@ -52,11 +52,18 @@ def make_task(name: str, dropout: float = 0.0) -> Task:
     if name == "teacher":
         return TeacherTask(Teacher(TeacherConfig(**SIZE, encoder_layers=1, dropout=dropout), VOCABULARY), 0.1)
     name, _, output = name.partition(" ")
-    config = LatentConfig(**SIZE, encoder_layers=1, dropout=dropout, latent_dim=3, output=output or "tokens")
+    more = (
+        {"output": "ctc", "encoder_width": 24, "source_input": True}
+        if output == "wide"
+        else {"output": output or "tokens"}
+    )
+    config = LatentConfig(**SIZE, encoder_layers=1, dropout=dropout, latent_dim=3, **more)
     latent = LatentModel(config, VOCABULARY)
     if name in ("latent", "glancing"):
-        more = {"glancing": GlancingConfig(), "deep_supervision": True, "length_std": 1.0} if name == "glancing" else {}
-        return LatentTask(latent, 0.1, ElboConfig(**more))
+        losses = (
+            {"glancing": GlancingConfig(), "deep_supervision": True, "length_std": 1.0} if name == "glancing" else {}
+        )
+        return LatentTask(latent, 0.1, ElboConfig(**losses))
     net = field_network(FieldConfig(kind=name, **SIZE, dropout=dropout), config)
     torch.nn.init.normal_(net.head.weight, std=0.1)
     return DisplacementTask(

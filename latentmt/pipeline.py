@@ -177,7 +177,7 @@ def _train_stage(
     start: str | None,
     replace: bool,
 ) -> bool:
-    plan = make_plan(recipe, work, stage, ranks)
+    plan = make_plan(recipe, work, stage, ranks, own_start=start is None)
     if start is not None:
         plan = started(plan, find_model(start) / stage, work / stage)
     identity, folder = plan.run, _work_folder(recipe, work, replace)
@@ -251,7 +251,7 @@ def _owned(work: Path, ranks: Ranks | None = None) -> Iterator[None]:
 
 
 def _work_folder(recipe: Recipe, work: Path, replace: bool) -> WorkFolder:
-    return WorkFolder(work, replace, distilled=recipe.distill is not None)
+    return WorkFolder(work, replace, by_teacher=recipe.needs_teacher)
 
 
 def _before_write(folder: WorkFolder, artefact: str, ranks: Ranks) -> BeforeWrite:

@@ -81,8 +81,15 @@ class Recipe(Section):
                 raise ValueError(f"fields.{name}.model.kind is {stage.model.kind}")
         if self.distill and not self.teacher:
             raise ValueError("distill needs a teacher")
+        if self.latent and self.latent.teacher_encoder and not self.teacher:
+            raise ValueError("latent.teacher_encoder needs a teacher")
         if self.fields and not self.latent:
             raise ValueError("a field needs a latent model")
+
+    @property
+    def needs_teacher(self) -> bool:
+        """Whether the latent model depends on the teacher."""
+        return self.distill is not None or (self.latent is not None and self.latent.teacher_encoder)
 
     @property
     def stages(self) -> dict[str, Stage]:

@@ -64,8 +64,8 @@ class WorkFolder:
     work: Path
     replace: bool
     """Whether artefacts with other settings may be moved aside."""
-    distilled: bool
-    """Whether the latent model is trained on distilled targets."""
+    by_teacher: bool
+    """Whether the latent model depends on the teacher."""
 
     def check(self, artefact: str, identity: str, settings: Mapping[str, Any]) -> None:
         """Raise an error if writing this artefact would lose a finished one or unfinished training.
@@ -137,7 +137,7 @@ class WorkFolder:
 
     def _with_dependents(self, artefact: str) -> list[str]:
         """An artefact and those that depend on it, dependents first."""
-        alone = artefact in learned_fields() or (artefact == "teacher" and not self.distilled)
+        alone = artefact in learned_fields() or (artefact == "teacher" and not self.by_teacher)
         names = artefacts()
         return list(reversed([artefact] if alone else names[names.index(artefact) :]))
 

@@ -69,8 +69,11 @@ class Plan:
         return others | (own if self.stage in ("teacher", "latent") else {"fields": own})
 
 
-def make_plan(recipe: Recipe, work: Path, stage: str, ranks: Ranks) -> Plan:
-    """The plan of a stage, from what the earlier ones left in the work folder."""
+def make_plan(recipe: Recipe, work: Path, stage: str, ranks: Ranks, own_start: bool = True) -> Plan:
+    """The plan of a stage, from what the earlier ones left in the work folder.
+
+    Without `own_start` it does not begin as the recipe says: see `started`.
+    """
     settings = recipe.stages.get(stage)
     if not settings:
         section = stage if stage in ("teacher", "latent") else f"fields.{stage}"
@@ -83,8 +86,8 @@ def make_plan(recipe: Recipe, work: Path, stage: str, ranks: Ranks) -> Plan:
     if isinstance(settings, TeacherStage):
         return _teacher_plan(settings, corpus)
     if isinstance(settings, LatentStage):
-        teacher = finished_bundle(work, "teacher", corpus, ranks) if settings.teacher_encoder else None
-        return _latent_plan(settings, corpus, teacher)
+        asks = settings.teacher_encoder and own_start
+        return _latent_plan(settings, corpus, finished_bundle(work, "teacher", corpus, ranks) if asks else None)
     return _field_plan(settings, corpus, finished_bundle(work, "latent", corpus, ranks))
 
 
@@ -103,11 +106,10 @@ def _teacher_plan(settings: TeacherStage, corpus: Corpus) -> Plan:
 def _latent_plan(settings: LatentStage, corpus: Corpus, teacher: LoadedBundle | None) -> Plan:
     latent, given = LatentModel(settings.model, corpus.tokenizer.size), {}
     if teacher and teacher.config.teacher:
-        network, sizes = cast(Teacher, teacher.network), [settings.model.encoder, teacher.config.teacher.encoder]
-        if len({dataclasses.replace(size, dropout=0.0) for size in sizes}) > 1:
-            raise UserError(
-                f"teacher_encoder: the encoder is {_shape(sizes[0])}, that of the teacher {_shape(sizes[1])}"
-            )
+        network = cast(Teacher, teacher.network)
+        own, other = _shape(settings.model.encoder), _shape(teacher.config.teacher.encoder)
+        if own != other:
+            raise UserError(f"teacher_encoder: the encoder is {own}, that of the teacher {other}")
         latent.take_encoder(network.encoder, network.embedding)
         given = {"teacher": teacher.about.fingerprint}
     return Plan(

@@ -10,17 +10,17 @@ NUMBERS := 'Mein Nachbar hat dreihundertzweiundachtzig graue Stühle gekauft.' \
 	'Herr Weber zieht am Freitag in die Wohnung Nummer viertausendeinhundertsieben ein.'
 
 SENTENCES := 'Ich habe gestern ein neues Fahrrad gekauft.' \
+	'Wir machen keine Fehler.' \
 	'Die Bürger Europas erwarten von uns, dass wir endlich handeln.' \
 	'Diese Richtlinie wird die Sicherheit der Verbraucher in der gesamten Union verbessern.' \
-	'Ohne die Hilfe meiner Freunde hätte ich das nie geschafft.' \
-	'Er hat mir nicht gesagt, warum er so spät nach Hause gekommen ist.'
+	'Ich fragte mich, warum mich die Leute anstarrten.'
 
 .PHONY: demo train-demo test test-long mutants lint docs lock sbom clean
 
 demo: .venv/installed
-	@echo; echo "German sentences before refinement (L=0) and after each step along the learned score, and how sure the model is:"
-	@$(BIN)/latentmt trace --steps 2 $(SENTENCES)
-	@echo "By latentmt translate: one step, two lengths tried, the likelier translation kept:"
+	@echo; echo "German sentences before refinement (L=0) and after each step of delta inference, and how sure the model is:"
+	@$(BIN)/latentmt trace --method delta --steps 2 $(SENTENCES)
+	@echo "By latentmt translate: one step, and a few places more:"
 	@$(BIN)/latentmt translate $(SENTENCES)
 
 # The whole pipeline on a miniature task, from text to a measured model: about seven minutes on two cores.

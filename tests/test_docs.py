@@ -92,7 +92,7 @@ def test_links_and_commands_are_found() -> None:
     assert "decoding-options" in anchors(ROOT / "docs" / "translate.md")
     shown = dict(commands_shown(ROOT / "README.md"))
     assert {"translate", "trace", "run", "serve"} <= shown.keys()
-    assert shown["translate"] == ["--lengths", "--samples", "--rerank"]
+    assert shown["translate"] == ["--method", "--lengths", "--rerank"]
 
 
 def test_every_name_of_the_reference_exists() -> None:

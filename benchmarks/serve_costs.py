@@ -76,7 +76,10 @@ def main() -> None:
     texts = {"short": lines[len(lines) // 10], "long": lines[-len(lines) // 20], "text": " ".join(lines[::30])}
     rows, ratios = [], []
     for way in WAYS:
-        if way.get("method", "prior") not in translator.methods:
+        if (
+            way.get("method", "prior") not in translator.methods
+            or way.get("rerank", "none") not in translator.backend.rerankers
+        ):
             continue
         for kind in KINDS:
             if kind == "traced" and way.get("method") == "teacher":

@@ -64,7 +64,7 @@ def mixed(rng: random.Random, texts: Sequence[str]) -> tuple[str, dict[str, Any]
         ("/translate", {"q": rng.sample(texts, 5)}),
         ("/translate", {"q": f"<p>{text}</p><p>Ein <b>Haus</b>.</p>", "format": "html"}),
         ("/translate", {"q": text, "source": "auto"}),
-        ("/translate", {"q": text, "lengths": 5, "samples": 5, "rerank": "teacher"}),
+        ("/translate", {"q": text, "lengths": 5, "samples": 5, "rerank": "decoder"}),
         ("/translate", {"q": " ".join(rng.sample(texts, 20))}),
         ("/trace", {"q": text, "sentence": 0, "token": 1}),
         ("/detect", {"q": text}),

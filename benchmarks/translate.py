@@ -3,9 +3,10 @@
     python benchmarks/translate.py MODEL SOURCE [--vocabulary 32000] [--tokens 25 32] [--sentences 150] [--compiled]
     python benchmarks/translate.py MODEL SOURCE --batch-tokens 4096 8192 16384 [--sentences 1024]
 
-The first pads the vocabulary with pieces that are never written and times one translation at a time, as `bench` does.
-The second, on a GPU, changes how many tokens are searched together and says how many sentences are translated a second
-in batches of 256: the first time through all of them, recordings included, and later. The last line is JSON.
+MODEL has a teacher. The first pads the vocabulary with pieces that are never written and times one translation at a
+time, as `bench` does. The second, on a GPU, changes how many tokens are searched together and says how many sentences
+are translated a second in batches of 256: the first time through all of them, recordings included, and later. The last
+line is JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SINGLE = [
     DecodingOptions("prior", 0),
     *(DecodingOptions(method, steps) for steps in (1, 4) for method in ("score", "delta")),
 ]
-WAYS = [
+WAYS = [  # for a model with a teacher
     *SINGLE,
     DecodingOptions("score", 1, lengths=2, rerank="teacher"),
     SEARCH,

@@ -4,9 +4,9 @@
     python benchmarks/untrained.py models/deen-teacher/teacher --set NAME dev.de dev.en --json untrained.json
 
 Candidates have random weights and the tokenizer of the bundle that is named: latent models with CTC and a score on the
-ONNX engine, autoregressive students in CTranslate2, all in int8 and of preset `small`, beside the shipped model. They
-take turns as in `cpu.py`. With CTC the number of places follows from the source, so random weights cost what trained
-ones do; a random student is made to write as many pieces as its source has.
+ONNX engine, autoregressive students in CTranslate2, all in int8 and of preset `small`. They take turns as in `cpu.py`.
+With CTC the number of places follows from the source, so random weights cost what trained ones do; a random student is
+made to write as many pieces as its source has.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from cpu import System, TestSet, take_turns
 
 from latentmt.data.text import all_text, read_lines
 from latentmt.data.tokenizer import Tokenizer
-from latentmt.engines.onnx.engine import OnnxEngine
 from latentmt.export.graph import quantisable
 from latentmt.export.model import graph_files
 from latentmt.fields.learned import FieldConfig
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
 from latentmt.networks import BundleConfig, LoadedBundle, load_bundle, quantised, save_bundle
-from latentmt.translator import Translator
 
 LATENT = ((6, 3), (6, 5), (6, 6))
 STUDENTS = ((2, 1), (6, 2))
@@ -119,37 +117,8 @@ def students(like: LoadedBundle, folder: Path, sentences: Sentences) -> list[Tim
     return found
 
 
-def shipped_systems(translator: Translator, sentences: Sentences) -> list[Timed]:
-    """The shipped model, and its reranker as a translator."""
-    assert isinstance(translator.backend, OnnxEngine)
-    teacher, vocabulary = translator.backend.teacher, translator.tokenizer.size
-    assert teacher is not None
-
-    def default(ids: Sequence[int]) -> float:
-        """One score step for two lengths, and the reranker with its shortlist."""
-        size, shortlist = len(ids), teacher.vocabulary(ids).size
-        reranking = encoder(size, 2) + decoder(size, size, 1, 2) + 2 * size * WIDTH * shortlist
-        return latent(size, (5, 3), vocabulary, size, True, 2) + reranking
-
-    first = statistics.fmean(latent(len(ids), (5, 3), vocabulary, len(ids), False) for ids in sentences)
-    found = [
-        Timed(System("shipped, L=0", "onnx", "deen", L0, False), first),
-        Timed(
-            System("shipped, default", "onnx", "deen", {"verbatim": False}, False),
-            statistics.fmean(map(default, sentences)),
-        ),
-    ]
-    for beam, way in WAYS:
-        cost = statistics.fmean(student(len(ids), len(ids), (2, 1), vocabulary, beam) for ids in sentences)
-        options = {"method": "teacher", "beam": beam, "verbatim": False}
-        for forced, length in ((False, ""), (True, ", forced")):  # the difference is what forcing changes
-            name = f"CTranslate2, shipped reranker, {way}{length}"
-            found.append(Timed(System(name, "ctranslate2", "deen", options, False, forced), cost))
-    return found
-
-
 def main() -> None:
-    """Write the candidates, time them with the shipped model, and print a table."""
+    """Write the candidates, time them, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("like", type=Path, help="a bundle with the tokenizer and languages of the candidates")
     parser.add_argument("--set", action="append", nargs=3, metavar=("NAME", "SRC", "REF"), required=True)
@@ -162,15 +131,14 @@ def main() -> None:
         for name, *paths in arguments.set
     ]
     texts = [source for each in sets for source in each.sources]
-    like, shipped = load_bundle(arguments.like), Translator.load("deen", "cpu", 1, engine="onnx")
-    new, old = like.tokenizer.encode(texts), shipped.tokenizer.encode(texts)
+    like = load_bundle(arguments.like)
+    sentences = like.tokenizer.encode(texts)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        timed = [*latent_candidates(like, folder, new), *students(like, folder, new), *shipped_systems(shipped, old)]
+        timed = [*latent_candidates(like, folder, sentences), *students(like, folder, sentences)]
         rows = take_turns([each.system for each in timed], sets, arguments.timed, arguments.core)
     results = [asdict(row) | {"mmac": each.multiplications / 1e6} for row, each in zip(rows, timed, strict=True)]
-    pieces, of_shipped = (statistics.fmean(map(len, ids)) for ids in (new, old))
-    print(f"pieces a sentence: {pieces:.1f}, of the shipped model {of_shipped:.1f}")
+    print(f"pieces a sentence: {statistics.fmean(map(len, sentences)):.1f}")
     for result in results:
         mean = statistics.fmean(result["milliseconds"].values())
         print(f"{result['name']:<38} {mean:6.2f} ms, {result['median']:6.2f} p50, {result['mmac']:7.0f} MMAC")

@@ -62,10 +62,8 @@ class EncoderOutput:
 
         `places` are segments. With n times as many rows of places, each row of states serves n adjacent rows.
         """
-        index, rows = (
-            torch.arange(self.segment.shape[1], device=places.device),
-            candidates(len(places), len(self.segment)),
-        )
+        rows = candidates(len(places), len(self.segment))
+        index = torch.arange(self.segment.shape[1], device=places.device)
         segment = self.segment.repeat_interleave(rows, 0)
         last = torch.where(places[:, :, None] == segment[:, None, :], index, -1).amax(2)
         usual = torch.arange(places.shape[1], device=places.device) // times

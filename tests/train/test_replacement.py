@@ -158,8 +158,8 @@ def begun(work: Path, stage: str, identity: str, step: int = 1) -> Path:
 def test_a_distilled_corpus_is_not_lost(tmp_path: Path) -> None:
     marked(tmp_path, "distilled")
     with pytest.raises(UserError, match=r"distilled/format\.json: model format 0.*--replace"):
-        WorkFolder(tmp_path, replace=False, distilled=True).check("distilled", "new", {})
-    WorkFolder(tmp_path, replace=True, distilled=True).set_aside("distilled", "new")
+        WorkFolder(tmp_path, replace=False, by_teacher=True).check("distilled", "new", {})
+    WorkFolder(tmp_path, replace=True, by_teacher=True).set_aside("distilled", "new")
     assert read_record(tmp_path / "replaced" / "1" / "distilled")
 
 
@@ -169,8 +169,8 @@ def test_only_the_link_to_another_run_is_removed(tmp_path: Path, artefact: str) 
     work.mkdir()
     (work / artefact).symlink_to(other)
     with pytest.raises(UserError, match=f"{artefact}: is a symbolic link.*--work.*--replace"):
-        WorkFolder(work, replace=False, distilled=True).check(artefact, "new", {})
-    WorkFolder(work, replace=True, distilled=True).set_aside(artefact, "new")
+        WorkFolder(work, replace=False, by_teacher=True).check(artefact, "new", {})
+    WorkFolder(work, replace=True, by_teacher=True).set_aside(artefact, "new")
     assert not (work / artefact).is_symlink()
     assert read_record(other)
 
@@ -179,13 +179,13 @@ def test_training_is_moved_aside_and_restored_with_its_artefact(tmp_path: Path) 
     marked(tmp_path, "latent")
     state = begun(tmp_path, "latent", "old", step=2)
     later = begun(tmp_path, "score", "old score")
-    finished = WorkFolder(tmp_path, replace=True, distilled=True)
+    finished = WorkFolder(tmp_path, replace=True, by_teacher=True)
     finished.set_aside("latent", "new")
     assert not state.exists()
     assert not later.exists()
     replaced = tmp_path / "replaced" / "1"
     assert (replaced / "training" / "latent" / CHECKPOINT).exists()
-    WorkFolder(tmp_path, replace=False, distilled=True).set_aside("score", "old score")
+    WorkFolder(tmp_path, replace=False, by_teacher=True).set_aside("score", "old score")
     assert later.exists()
     finished.clean_up()
     assert read_record(replaced / "latent")
@@ -196,11 +196,11 @@ def test_training_is_moved_aside_and_restored_with_its_artefact(tmp_path: Path) 
 
 def test_unfinished_training_with_other_settings_is_refused_or_moved_aside(tmp_path: Path) -> None:
     state = begun(tmp_path, "latent", "old")
-    refusing = WorkFolder(tmp_path, replace=False, distilled=True)
+    refusing = WorkFolder(tmp_path, replace=False, by_teacher=True)
     refusing.check("latent", "old", {})
     with pytest.raises(UserError, match=r"training/latent: is unfinished, with other settings; .*--work.*--replace"):
         refusing.check("latent", "new", {})
-    WorkFolder(tmp_path, replace=True, distilled=True).set_aside("latent", "new")
+    WorkFolder(tmp_path, replace=True, by_teacher=True).set_aside("latent", "new")
     assert not state.exists()
     refusing.set_aside("latent", "old")
     assert state.exists()
@@ -212,7 +212,7 @@ def test_foreign_files_in_the_replaced_folder_stay(tmp_path: Path, capfd: pytest
     (tmp_path / "replaced" / "1").mkdir()
     (tmp_path / "replaced" / "1" / "mine.txt").write_text("mine")
     marked(tmp_path, "teacher")
-    finished = WorkFolder(tmp_path, replace=True, distilled=False)
+    finished = WorkFolder(tmp_path, replace=True, by_teacher=False)
     finished.set_aside("teacher", "new")
     assert read_record(tmp_path / "replaced" / "2" / "teacher")
     marked(tmp_path, "teacher")
@@ -285,8 +285,8 @@ def test_an_artefact_that_is_not_made_again_stays(work: Path, capfd: pytest.Capt
 
 
 def test_without_distillation_nothing_depends_on_the_teacher(work: Path) -> None:
-    assert WorkFolder(work, replace=True, distilled=False)._invalidated("teacher") == ["teacher"]
-    assert WorkFolder(work, replace=True, distilled=True)._invalidated("teacher") == list(reversed(ARTEFACTS[1:]))
+    assert WorkFolder(work, replace=True, by_teacher=False)._invalidated("teacher") == ["teacher"]
+    assert WorkFolder(work, replace=True, by_teacher=True)._invalidated("teacher") == list(reversed(ARTEFACTS[1:]))
 
 
 def test_killed_between_any_two_moves_nothing_is_lost(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,15 +35,18 @@ from latentmt.data.normalise import TextRules
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.files import read_plain, remove_files
+from latentmt.ngrams.model import FILE as NGRAMS
 from latentmt.verified import FileFacts, VerifiedFiles
 
 FORMAT = 1
 """Raised whenever a bundle written before could be misread."""
 
 INDEX = "model.safetensors.index.json"
+LANGUAGE_MODEL = "language_model"
+"""The kind of a bundle with an n-gram model (`ngrams/model.py`) instead of a network."""
 WEIGHTS = ".safetensors"
 """How the names of files with weights end."""
-_IDENTITY = ("config.yaml", "tokenizer.model", INDEX)
+_IDENTITY = ("config.yaml", "tokenizer.model", INDEX, NGRAMS)
 """What decides the fingerprint, beside the weights. Graphs follow from these, and a card decides nothing."""
 
 MAX_FILE_BYTES = 1 << 28
@@ -84,6 +87,7 @@ class BundleHeader(TextConfig):
     teacher: dict[str, Any] | None = None
     latent: dict[str, Any] | None = None
     field: dict[str, Any] | None = None
+    language_model: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +96,7 @@ class BundleFormat(Section):
 
     format: int = FORMAT
     kind: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
-    """`teacher`, `latent` or a field's name."""
+    """`teacher`, `latent`, `language_model` or a field's name."""
     package: Annotated[str, Field(pattern="^[ -~]{1,99}$")] = latentmt.__version__
     fingerprint: _Hash
     """A hash of configuration, tokenizer and weights: the identity of the model."""
@@ -261,6 +265,11 @@ def kinds_in(folder: Path) -> list[str]:
     return sorted(kinds, key=lambda kind: (kind != "latent", kind == "teacher"))
 
 
+def is_field(kind: str) -> bool:
+    """Whether bundles of this kind belong to a latent model."""
+    return kind not in ("latent", "teacher", LANGUAGE_MODEL)
+
+
 def _is_named_by_kind(path: Path) -> bool:
     """Not what a killed writer left, nor a copy with another name. A damaged file counts, to show its error."""
     if path.parent.name.startswith("."):
@@ -278,7 +287,7 @@ def open_model(folder: Path) -> dict[str, Bundle]:
         raise UserError(f"{folder}: no model (neither latent/ nor teacher/ holds a bundle)")
     first = bundles.get("latent") or bundles["teacher"]
     for kind, bundle in bundles.items():
-        if kind not in ("latent", "teacher"):
+        if is_field(kind):
             if "latent" not in bundles:
                 raise UserError(f"{folder / kind}: the latent model it belongs to is not there")
             if bundle.about.latent != bundles["latent"].about.fingerprint:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from safetensors.torch import load as load_tensors
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from latentmt.bundle import (
     INDEX,
+    LANGUAGE_MODEL,
     Bundle,
     BundleFormat,
     TextConfig,
@@ -28,7 +29,7 @@ from latentmt.bundle import (
     open_bundle,
     remove_bundle,
 )
-from latentmt.config import to_json, to_yaml
+from latentmt.config import added, to_json, to_yaml
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.errors import UserError
 from latentmt.fields.registry import AnyFieldConfig, field_network
@@ -36,6 +37,7 @@ from latentmt.files import make_folder, move, remove, temporary_name, write_atom
 from latentmt.models.latent import LatentConfig, LatentModel, current_weight_name
 from latentmt.models.presets import resolved
 from latentmt.models.teacher import Teacher, TeacherConfig
+from latentmt.ngrams.estimate import NgramConfig
 from latentmt.nn.transformer import StackSize
 from latentmt.verified import FileFacts
 
@@ -52,9 +54,13 @@ class BundleConfig(TextConfig):
     latent: LatentConfig | None = None
     """The latent model itself, or that of a field."""
     field: AnyFieldConfig | None = None
+    language_model: Annotated[NgramConfig | None, added(None)] = None
+    """An n-gram model, which is no network."""
 
     @property
     def kind(self) -> str:
+        if self.language_model:
+            return LANGUAGE_MODEL
         if self.teacher:
             return "teacher"
         return self.field.kind if self.field else "latent"
@@ -130,20 +136,22 @@ def save_bundle(
     facts: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     files: Mapping[str, bytes] | None = None,
+    parameters: Mapping[str, int] | None = None,
 ) -> BundleFormat:
     """Write a bundle beside `folder` and rename it when it is complete. A bundle that is there is replaced.
 
-    What is there and not a bundle is not replaced. Weights may be `quantised(…)`. `files` are added to the bundle, and
-    are no part of its identity.
+    What is there and not a bundle is not replaced. Weights may be `quantised(…)`. `files` are added to the bundle.
+    `parameters`: how many each part has, if that is not the network's.
     """
     config = _resolved(config)
     check_replaceable(folder)
     temporary = make_folder(temporary_name(folder))
     try:
-        _write_shards(temporary, {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
+        if weights:
+            _write_shards(temporary, {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
         write_atomically(temporary / "config.yaml", to_yaml(config))
         write_atomically(temporary / "tokenizer.model", tokenizer.model)
-        parameters = _part_sizes(config, tokenizer)
+        parameters = dict(_part_sizes(config, tokenizer) if parameters is None else parameters)
         others = {"MODEL_CARD.md": _card(config, parameters, facts or {}).encode(), **(files or {})}
         for name, content in others.items():
             write_atomically(temporary / name, content)

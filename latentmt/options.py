@@ -86,7 +86,13 @@ class DecodingOptions(Section):
     verbatim: Annotated[
         bool, Field(description="Copy addresses, code, paths and emoji, and keep the digits of numbers.")
     ] = True
-    beam: Annotated[int, Field(ge=1, le=100, description="The teacher's beam, where it translates; 1 is greedy.")] = 4
+    lm_weight: Annotated[
+        float, Field(ge=0, le=10, description="Weight of the language model, if the model has one; 0 for none.")
+    ] = 0.0
+    beam: Annotated[
+        int,
+        Field(ge=1, le=100, description="Hypotheses of the teacher, where it translates, or with a language model."),
+    ] = 4
 
     def __post_init__(self) -> None:
         for name, adapter in _adapters().items():
@@ -100,6 +106,8 @@ class DecodingOptions(Section):
         if self.method == "teacher":
             if self.candidates > 1 or self.rerank != "none":
                 raise UserError("the teacher translates by beam search: it has no lengths, samples or rerank")
+            if self.lm_weight:
+                raise UserError("lm_weight: the teacher translates without a language model")
         elif self.candidates > 1 and self.rerank == "none":
             raise UserError(
                 f"{self.candidates} candidates need a rerank to choose between them: {', '.join(RERANKS[1:])}"
@@ -122,6 +130,8 @@ class DecodingOptions(Section):
         if self.candidates > 1:
             name += f" {self.lengths}×{self.samples} by {self.rerank}"
         name += f" length {100 * self.length_bias:+g}%" if self.length_bias else ""
+        name += f" lm {self.lm_weight:g}" if self.lm_weight else ""
+        name += f" beam {self.beam}" if self.lm_weight and self.beam != DecodingOptions.beam else ""
         name += {"words": "", "pieces": " no repeated pieces", "none": " with repeats"}[self.remove_repeats]
         return name if self.verbatim else f"{name} raw"
 
@@ -159,6 +169,7 @@ class OptionArguments(TypedDict, total=False):
     length_bias: float
     remove_repeats: RemoveRepeats
     verbatim: bool
+    lm_weight: float
     beam: int
 
 
@@ -172,6 +183,8 @@ class Abilities:
     """`none` first."""
     default_options: DecodingOptions | None = None
     """The model's default options, if it has some."""
+    language_model: bool = False
+    """Whether translations can be read with a language model."""
 
     def options(self, options: Mapping[str, Any]) -> DecodingOptions:
         """Options that are valid for this model.
@@ -192,6 +205,8 @@ class Abilities:
             raise UserError(
                 f"rerank {chosen.rerank}: this model has no {chosen.rerank}; decoder, elbo and marginal need none"
             )
+        if chosen.lm_weight and not self.language_model:
+            raise UserError(f"lm_weight {chosen.lm_weight:g}: this model has no language model")
         return chosen
 
 

@@ -4,12 +4,16 @@ work/corpus             text as ids
 work/teacher            a bundle
 work/distilled          the corpus with the teacher's translations as targets
 work/latent, work/score, work/energy, …
+work/language_model     a bundle
 work/training/<stage>   the checkpoint and the logs of a training run
 work/replaced           finished results that --replace has moved aside
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +21,9 @@ from typing import Any, cast
 
 import torch
 
-from latentmt.bundle import read_format
+from latentmt.bundle import LANGUAGE_MODEL, read_format
 from latentmt.cluster.config import ClusterConfig
+from latentmt.config import to_dict
 from latentmt.data.corpus import Corpus
 from latentmt.data.prepare import prepare
 from latentmt.data.tokenizer import Tokenizer
@@ -29,10 +34,12 @@ from latentmt.files import remove_stale
 from latentmt.installed import find_model
 from latentmt.lock import lock
 from latentmt.models.teacher import Teacher
-from latentmt.networks import parameter_counts, save_bundle
+from latentmt.networks import BundleConfig, parameter_counts, save_bundle
+from latentmt.ngrams.estimate import estimate
+from latentmt.ngrams.model import FILE, STEP
 from latentmt.recipe import DISTILL, Recipe
 from latentmt.replacement import REPLACED, TRAINING, BeforeWrite, WorkFolder
-from latentmt.stages import Plan, finished_bundle, make_plan, started
+from latentmt.stages import Plan, finished_bundle, make_plan, started, text_config
 from latentmt.train.loop import Trainer, TrainResult
 from latentmt.train.ranks import Ranks
 from latentmt.train.stop import StopRequest
@@ -80,7 +87,7 @@ def run(
             _, written = _prepare_corpus(recipe, data, work, tokenizer, replace)
             info(f"{work / 'corpus'}: {'written' if written else 'nothing changed'}")
         ranks.barrier()
-        for stage in recipe.stages_and_distillation:
+        for stage in recipe.steps:
             if ranks.any(stop.requested()):
                 return False
             if stage == DISTILL:
@@ -177,6 +184,9 @@ def _train_stage(
     start: str | None,
     replace: bool,
 ) -> bool:
+    if stage == LANGUAGE_MODEL:
+        _estimate_language_model(recipe, work, ranks, start, replace)
+        return True
     plan = make_plan(recipe, work, stage, ranks, own_start=start is None)
     if start is not None:
         plan = started(plan, find_model(start) / stage, work / stage)
@@ -208,6 +218,43 @@ def _train_stage(
         folder.clean_up()
     ranks.barrier()
     return result.finished
+
+
+def _estimate_language_model(recipe: Recipe, work: Path, ranks: Ranks, start: str | None, replace: bool) -> None:
+    """Write the bundle of the n-gram model, unless it exists. It takes seconds, on the main rank's CPU."""
+    if not (config := recipe.language_model):
+        raise UserError(f"the recipe has no {LANGUAGE_MODEL} section")
+    if start is not None:
+        raise UserError(f"{LANGUAGE_MODEL}: is counted, not trained, so it begins with nothing")
+    corpus, folder = Corpus.load(work / "corpus"), work / LANGUAGE_MODEL
+    manifest = corpus.manifest
+    settings = {"corpus": manifest.fingerprint, "tokenizer": manifest.tokenizer, LANGUAGE_MODEL: to_dict(config)}
+    identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    replaced = _work_folder(recipe, work, replace)
+    _before_write(replaced, LANGUAGE_MODEL, ranks)(identity, settings)
+    if ranks.is_main and (folder / "format.json").exists():
+        info(f"{folder}: nothing changed")
+    elif ranks.is_main:
+        targets, held_out = corpus.split("train").target, corpus.split("dev").target
+        model = estimate(targets, held_out, corpus.tokenizer.size, config)
+        save_bundle(
+            folder,
+            BundleConfig(**text_config(corpus), language_model=config),
+            corpus.tokenizer,
+            {},
+            facts={
+                "run": identity,
+                "tokens": len(targets.ids),
+                "dev perplexity": round(math.exp(STEP * model.surprisal), 1),
+            },
+            settings=settings,
+            files={FILE: model.to_bytes()},
+            parameters={f"{length}-grams": size for length, size in enumerate(model.sizes, 1)},
+        )
+        info(f"{folder}: written")
+    if ranks.is_main:
+        replaced.clean_up()
+    ranks.barrier()
 
 
 def _train(plan: Plan, folder: Path, ranks: Ranks, stop: StopRequest, budget_minutes: float | None) -> TrainResult:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from latentmt.bundle import LANGUAGE_MODEL
 from latentmt.config import ALIASES_END, Section, Warn, added, current_names, from_dict, load
 from latentmt.data.prepare import DataConfig
 from latentmt.display import info
@@ -19,6 +20,7 @@ from latentmt.fields.learned import DisplacementConfig
 from latentmt.fields.registry import AnyFieldConfig, learned_fields
 from latentmt.models.latent import LatentConfig
 from latentmt.models.teacher import TeacherConfig
+from latentmt.ngrams.estimate import NgramConfig
 from latentmt.train.config import TrainConfig
 from latentmt.train.tasks import ElboConfig
 
@@ -74,6 +76,8 @@ class Recipe(Section):
     latent: LatentStage | None = None
     fields: dict[str, FieldStage] = field(default_factory=dict)
     """The learned fields by their registered names."""
+    language_model: NgramConfig | None = None
+    """An n-gram model of the corpus's targets, to read translations with."""
 
     def __post_init__(self) -> None:
         for name, stage in self.fields.items():
@@ -85,6 +89,8 @@ class Recipe(Section):
             raise ValueError("latent.teacher_encoder needs a teacher")
         if self.fields and not self.latent:
             raise ValueError("a field needs a latent model")
+        if self.language_model and not (self.latent and self.latent.model.output == "ctc"):
+            raise ValueError("language_model needs a latent model with output: ctc")
 
     @property
     def needs_teacher(self) -> bool:
@@ -98,12 +104,12 @@ class Recipe(Section):
         return {name: stage for name, stage in first.items() if stage} | self.fields
 
     @property
-    def stages_and_distillation(self) -> list[str]:
-        """The same by name, with distillation where it is done: after the teacher."""
+    def steps(self) -> list[str]:
+        """The same by name, with what is no stage: the language model, and behind the teacher distillation."""
         names = list(self.stages)
         if self.distill:
             names.insert(names.index("teacher") + 1, DISTILL)
-        return names
+        return [*([LANGUAGE_MODEL] if self.language_model else []), *names]
 
 
 def recipe_file(path: Path) -> Path:

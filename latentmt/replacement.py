@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from latentmt.bundle import check_replaceable, read_format, remove_bundle
+from latentmt.bundle import LANGUAGE_MODEL, check_replaceable, read_format, remove_bundle
 from latentmt.config import current_names
 from latentmt.data.corpus import check_replaceable_corpus, read_manifest, remove_corpus
 from latentmt.display import info
@@ -41,8 +41,9 @@ BeforeWrite = Callable[[str, Mapping[str, Any]], None]
 
 
 def artefacts() -> list[str]:
-    """Each depends on those before it, except fields, which depend on the latent model only."""
-    return ["corpus", "teacher", "distilled", "latent", *learned_fields()]
+    """Each depends on those before it, except fields, which depend on the latent model only, and the language model,
+    which depends on the corpus only."""
+    return ["corpus", LANGUAGE_MODEL, "teacher", "distilled", "latent", *learned_fields()]
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class WorkFolder:
 
     def _with_dependents(self, artefact: str) -> list[str]:
         """An artefact and those that depend on it, dependents first."""
-        alone = artefact in learned_fields() or (artefact == "teacher" and not self.by_teacher)
+        alone = artefact in (LANGUAGE_MODEL, *learned_fields()) or (artefact == "teacher" and not self.by_teacher)
         names = artefacts()
         return list(reversed([artefact] if alone else names[names.index(artefact) :]))
 

@@ -97,7 +97,7 @@ def _teacher_plan(settings: TeacherStage, corpus: Corpus) -> Plan:
         TeacherTask(teacher, settings.smoothing),
         corpus,
         settings.train,
-        BundleConfig(**_text_config(corpus), teacher=settings.model),
+        BundleConfig(**text_config(corpus), teacher=settings.model),
         _identity(corpus, settings),
         _validation(corpus, [DecodingOptions(method="teacher", beam=1)], teacher=teacher),
     )
@@ -116,7 +116,7 @@ def _latent_plan(settings: LatentStage, corpus: Corpus, teacher: LoadedBundle | 
         LatentTask(latent, settings.smoothing, settings.elbo),
         corpus,
         settings.train,
-        BundleConfig(**_text_config(corpus), latent=settings.model),
+        BundleConfig(**text_config(corpus), latent=settings.model),
         _identity(corpus, settings) | given,
         _validation(
             corpus, [DecodingOptions(method="prior", steps=0), DecodingOptions(method="delta", steps=1)], latent=latent
@@ -126,7 +126,7 @@ def _latent_plan(settings: LatentStage, corpus: Corpus, teacher: LoadedBundle | 
 
 def _field_plan(settings: FieldStage, corpus: Corpus, frozen: LoadedBundle) -> Plan:
     latent, name = cast(LatentModel, frozen.network), settings.model.kind
-    bundle = BundleConfig(**_text_config(corpus), latent=frozen.config.latent, field=settings.model)
+    bundle = BundleConfig(**text_config(corpus), latent=frozen.config.latent, field=settings.model)
     network = cast(FieldNetwork, bundle.network(corpus.tokenizer.size))
     tried = [("prior", 0), (name, 1), ("delta", 1)]
     return Plan(
@@ -150,7 +150,8 @@ def _shape(size: StackSize) -> str:
     return f"{size.layers} encoder_layers of {size.width} (filter {size.filter}, {size.heads} heads)"
 
 
-def _text_config(corpus: Corpus) -> dict[str, Any]:
+def text_config(corpus: Corpus) -> dict[str, Any]:
+    """The text rules of a bundle that learns from this corpus."""
     manifest = corpus.manifest
     return {"languages": manifest.languages, "rules": manifest.rules, "longest": manifest.row_width}
 

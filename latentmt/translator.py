@@ -134,7 +134,13 @@ class Translator:
     def abilities(self) -> Abilities:
         """What options this model allows, and which it uses by default."""
         backend = self.backend
-        return Abilities(self.methods, backend.default_method, backend.rerankers, self.default_options)
+        return Abilities(
+            self.methods,
+            backend.default_method,
+            backend.rerankers,
+            self.default_options,
+            backend.has_language_model,
+        )
 
     def warmup(self, batches: Sequence[int] = (1,), compiled: bool = True, **options: Unpack[OptionArguments]) -> None:
         """Make the first translations as fast as later ones, on a GPU. On a CPU nothing is done.

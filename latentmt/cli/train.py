@@ -73,7 +73,7 @@ def run(
     tokenizer: TokenizerOption = None,
     replace: ReplaceOption = False,
 ) -> None:
-    """Run the stages of a recipe that are not finished: prepare, teacher, distill, latent model, fields."""
+    """Run what is not finished of a recipe: prepare, language model, teacher, distill, latent model, fields."""
     from latentmt.pipeline import run as run_recipe
     from latentmt.recipe import load_recipe
     from latentmt.train.ranks import init_distributed
@@ -95,7 +95,9 @@ def run(
 
 def train(
     recipe: RecipeArgument,
-    stage: Annotated[str, typer.Option(help="What to train: teacher, latent, or a field of the recipe.")],
+    stage: Annotated[
+        str, typer.Option(help="What to train: teacher, latent, language_model, or a field of the recipe.")
+    ],
     work: WorkOption = None,
     set_: SetOption = None,
     device: DeviceOption = AUTO,

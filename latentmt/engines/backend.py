@@ -48,6 +48,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def has_language_model(self) -> bool:
+        """Whether the model has a language model to read translations with."""
+        ...
+
+    @property
     def latent_dim(self) -> int | None:
         """Entries of a place's latent; None without a latent model."""
         ...

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from latentmt.bundle import Bundle
+from latentmt.bundle import LANGUAGE_MODEL, Bundle
 from latentmt.data.tokenizer import Tokenizer
 from latentmt.display import info
 from latentmt.engines.backend import Backend
 from latentmt.errors import UserError
+from latentmt.ngrams.model import FILE, MAX_ORDER, NgramModel
 
 Engine = Literal["auto", "onnx", "torch"]
 GRAPHS_FILE = "graphs.json"
@@ -35,7 +36,8 @@ def load_backend(
     if engine not in get_args(Engine):
         raise UserError(f"engine {engine}: expected one of {', '.join(get_args(Engine))}")
     folder = next(iter(bundles.values())).folder.parent
-    without = [kind for kind, bundle in bundles.items() if GRAPHS_FILE not in bundle.about.files]
+    networks = {kind: bundle for kind, bundle in bundles.items() if kind != LANGUAGE_MODEL}
+    without = [kind for kind, bundle in networks.items() if GRAPHS_FILE not in bundle.about.files]
     exported = not {"latent", "teacher"} & set(without)
     if engine == "onnx" and not exported:
         raise UserError(f"{folder}: has no graphs for the ONNX engine; latentmt export writes them")
@@ -52,6 +54,19 @@ def load_backend(
     from latentmt.engines.torch_engine import load_torch_engine
 
     return load_torch_engine(bundles, device, threads, dtype, graphs)
+
+
+def load_language_model(bundles: Mapping[str, Bundle]) -> NgramModel | None:
+    """The language model of a model, if it has one."""
+    if not (bundle := bundles.get(LANGUAGE_MODEL)):
+        return None
+    where, order = bundle.folder / FILE, (bundle.header.language_model or {}).get("order")
+    if FILE not in bundle.about.files or type(order) is not int or not 2 <= order <= MAX_ORDER:
+        raise UserError(f"{bundle.folder}: not a language model")
+    try:
+        return NgramModel.from_bytes(bundle.read(FILE), order, bundle.tokenizer.size)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def torch_backend(

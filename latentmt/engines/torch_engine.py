@@ -17,13 +17,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 import latentmt
-from latentmt.bundle import Bundle
+from latentmt.bundle import LANGUAGE_MODEL, Bundle
 from latentmt.data.batches import padded_batches
 from latentmt.data.tokenizer import EOS, UNK, Tokenizer
 from latentmt.data.tokens import Tokens
 from latentmt.device import find_device
 from latentmt.engines.backend import Backend, CheckCancelled, never_cancelled
 from latentmt.engines.cuda_graphs import MAX_SHAPES, WIDTH_MULTIPLE, Graphs
+from latentmt.engines.load import load_language_model
 from latentmt.errors import UserError
 from latentmt.fields.learned import FieldNetwork
 from latentmt.infer.annotate import annotate
@@ -36,7 +37,9 @@ from latentmt.infer.transfer import SearchResult, to_host
 from latentmt.models.latent import LatentModel
 from latentmt.models.teacher import Teacher
 from latentmt.networks import load_network
+from latentmt.ngrams.model import NgramModel
 from latentmt.nn.fused import enable_fused
+from latentmt.nn.ngrams import NgramTables
 from latentmt.options import HINTS, MARGINAL_SAMPLES, MAX_POSITIONS, RERANKS, BeamConfig, DecodingOptions
 from latentmt.results import Annotation, Candidate, Candidates, SentenceTrace, without_special
 
@@ -96,6 +99,11 @@ class TorchEngine:
     @property
     def rerankers(self) -> list[str]:
         return [name for name in RERANKS if name != "teacher" or self.networks.teacher]
+
+    @property
+    def has_language_model(self) -> bool:
+        latent = self.networks.latent
+        return self.networks.language_model is not None and latent is not None and latent.output.fuses
 
     @property
     def latent_dim(self) -> int | None:
@@ -317,10 +325,15 @@ def load_torch_engine(
     parallel = threads is None and target.type == "cpu"
     if parallel or threads:
         torch.set_num_threads(threads or 1)
-    loaded: dict[str, Any] = {kind: load_network(bundle, target).network.to(dtype) for kind, bundle in bundles.items()}
+    loaded: dict[str, Any] = {
+        kind: load_network(bundle, target).network.to(dtype)
+        for kind, bundle in bundles.items()
+        if kind != LANGUAGE_MODEL
+    }
     latent, teacher = loaded.pop("latent", None), loaded.pop("teacher", None)
     tokenizer = next(iter(bundles.values())).tokenizer
-    return make_torch_engine(tokenizer, latent, loaded, teacher, graphs, _CORES if parallel else 1)
+    workers = _CORES if parallel else 1
+    return make_torch_engine(tokenizer, latent, loaded, teacher, graphs, workers, load_language_model(bundles))
 
 
 def make_torch_engine(
@@ -330,11 +343,13 @@ def make_torch_engine(
     teacher: Teacher | None,
     graphs: bool | None = None,
     workers: int = 1,
+    language_model: NgramModel | None = None,
 ) -> TorchEngine:
     """An engine with these networks."""
     device = next((latent or cast(Teacher, teacher)).parameters()).device
     pieces = PieceTable.from_tokenizer(tokenizer).to(device)
-    return TorchEngine(Networks(latent, fields, teacher, pieces), graphs, workers)
+    tables = NgramTables(language_model).to(device) if language_model else None
+    return TorchEngine(Networks(latent, fields, teacher, pieces, tables), graphs, workers)
 
 
 def device_name(device: torch.device) -> str:

@@ -16,8 +16,8 @@ from typing import Literal, get_args
 import numpy as np
 from torch import nn
 
-from latentmt.bundle import Bundle, check_replaceable, kinds_in, open_model
-from latentmt.config import YAML_LIMIT, to_dict
+from latentmt.bundle import LANGUAGE_MODEL, Bundle, check_replaceable, is_field, kinds_in, open_model
+from latentmt.config import YAML_LIMIT, to_dict, to_json
 from latentmt.data.corpus import Corpus
 from latentmt.engines.backend import Backend
 from latentmt.engines.load import GRAPHS_FILE
@@ -42,6 +42,7 @@ Precision = Literal["int8", "float16"]
 """How matrices are stored. The ONNX engine multiplies int8 in int8, and float16 in single precision."""
 COMPARED = 200
 """Sentences that both engines translate."""
+COMPARED_LM_WEIGHT = 0.25
 MIN_AGREEMENT = 0.9
 """The share of tokens that must be the same. int8 changes 3 to 4% of them, without a change of BLEU."""
 
@@ -144,7 +145,7 @@ def _chosen(model: Path, kinds: Sequence[str] | None) -> list[str]:
     if missing := [kind for kind in kinds or () if kind not in available]:
         raise UserError(f"{model}: holds no {missing[0]} model")
     chosen = [kind for kind in available if not kinds or kind in kinds]
-    if "latent" not in chosen and set(chosen) - {"teacher"}:
+    if "latent" not in chosen and any(map(is_field, chosen)):
         raise UserError("a field is of no use without its latent model: export that, too")
     return chosen
 
@@ -153,6 +154,9 @@ def _write(bundles: dict[str, Bundle], folder: Path, precision: str, corpus: Cor
     sizes: dict[str, int] = {}
     latent: str | None = None
     for kind, bundle in bundles.items():
+        if kind == LANGUAGE_MODEL:
+            sizes[kind] = _copy(bundle, folder / kind)
+            continue
         loaded = load_network(bundle)
         matrices = quantisable(loaded.network) if precision == "int8" else set()
         files = graph_files(loaded.network, kind, matrices)
@@ -163,13 +167,23 @@ def _write(bundles: dict[str, Bundle], folder: Path, precision: str, corpus: Cor
             loaded.config,
             loaded.tokenizer,
             quantised(loaded.network.state_dict(), matrices),
-            latent=latent if kind not in ("latent", "teacher") else None,
+            latent=latent if is_field(kind) else None,
             facts=loaded.about.facts,
             files=files,
         )
         latent = about.fingerprint if kind == "latent" else latent
         sizes[kind] = sum(file.bytes for file in about.files.values())
     return sizes
+
+
+def _copy(bundle: Bundle, folder: Path) -> int:
+    """Write a bundle as it is; its bytes."""
+    make_folder(folder)
+    contents = {name: bundle.read(name) for name in bundle.about.files}
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    write_atomically(folder / "format.json", to_json(bundle.about))
+    return sum(map(len, contents.values()))
 
 
 def graph_files(network: nn.Module, kind: str, matrices: set[str]) -> dict[str, bytes]:
@@ -193,6 +207,8 @@ def _compare(bundles: dict[str, Bundle], folder: Path, corpus: Corpus) -> list[A
     before: Backend = load_torch_engine(bundles, "cpu", None, None, None)
     after: Backend = OnnxEngine(open_model(folder))
     tried = [DecodingOptions(method, beam=1) for method in after.methods]
+    if after.has_language_model:
+        tried.append(DecodingOptions("prior", lm_weight=COMPARED_LM_WEIGHT))
     if "teacher" in after.rerankers and after.latent_dim:
         tried.append(DecodingOptions(after.default_method, lengths=2, rerank="teacher"))
     return [_agreement(before, after, sentences, options) for options in tried]

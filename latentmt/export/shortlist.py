@@ -6,12 +6,11 @@ sentence.
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, Int
 
+from latentmt.data.arrays import write_arrays
 from latentmt.data.corpus import Split
 from latentmt.data.tokenizer import EOS, SPECIAL
 
@@ -34,9 +33,8 @@ def learn_shortlist(split: Split, vocab_size: int, seed: int = 1) -> bytes:
     frequency = np.bincount(targets, minlength=vocab_size)
     common = np.union1d(np.argsort(-frequency, kind="stable")[:COMMON], sorted(SPECIAL))
     likely = _likeliest(combinations, probability, vocab_size)
-    file, smallest = io.BytesIO(), np.min_scalar_type(vocab_size)
-    np.savez_compressed(file, likely=likely.astype(smallest), common=common.astype(smallest))
-    return file.getvalue()
+    smallest = np.min_scalar_type(vocab_size)
+    return write_arrays({"likely": likely.astype(smallest), "common": common.astype(smallest)})
 
 
 def _model_1(

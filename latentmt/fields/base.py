@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from latentmt.data.tokens import Layout
 from latentmt.models.latent import LatentModel
+from latentmt.ngrams.fusion import Fusion
 from latentmt.nn.attention import EncoderOutput, Memory
+from latentmt.nn.ngrams import NgramTables
 
 Field = Callable[[Float[Tensor, "r t D"]], Float[Tensor, "r t D"]]
 """z ↦ the direction to move it in; zero at padding."""
@@ -42,6 +44,8 @@ class Context:
     layout: Layout
     decoder: Memory | None = None
     """The decoder's keys and values of the source, if the caller has them."""
+    fusion: Fusion[NgramTables] | None = None
+    """The language model that translations are read with, if there is one."""
 
 
 class FieldType(ABC):

@@ -25,7 +25,7 @@ class Delta(FieldType):
 
         @torch.no_grad()
         def field(z: Float[Tensor, "r t D"]) -> Float[Tensor, "r t D"]:
-            target = model.read(z, layout, decoder)
+            target = model.read(z, layout, decoder, context.fusion)
             return (model.posterior(target, layout, posterior).mean - z).masked_fill(~layout.real[..., None], 0.0)
 
         return field

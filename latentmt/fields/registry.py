@@ -26,7 +26,7 @@ T = TypeVar("T", bound=type[FieldType])
 
 _RESERVED = frozenset(
     (
-        *("prior", "posterior", "teacher", "latent"),  # methods and networks
+        *("prior", "posterior", "teacher", "latent", "language_model"),  # methods and bundles
         *("corpus", "distilled", "training", "replaced", "report"),  # folders beside a field's bundle
     )
 )

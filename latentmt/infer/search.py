@@ -23,7 +23,9 @@ from latentmt.infer.rerank import by_decoder, by_elbo, by_marginal, by_teacher
 from latentmt.models.latent import LatentModel
 from latentmt.models.priors import prior_and_samples
 from latentmt.models.teacher import Teacher
+from latentmt.ngrams.fusion import Fusion
 from latentmt.nn.attention import EncoderOutput, Memory
+from latentmt.nn.ngrams import NgramTables
 from latentmt.options import MARGINAL_SAMPLES, DecodingOptions
 
 
@@ -36,6 +38,7 @@ class Networks:
     teacher: Teacher | None
     pieces: PieceTable
     """Properties of the vocabulary's pieces."""
+    language_model: NgramTables | None = None
     types: Mapping[str, FieldType] = field(default_factory=field_types)
     """The registered fields. Looked up once, outside of compiled code."""
 
@@ -53,18 +56,33 @@ class Networks:
     def compiles(self, options: DecodingOptions) -> bool:
         """Whether a search can be compiled.
 
-        Not an adaptive one, where the host decides when to stop, nor one whose likelihoods take a loop over all places:
-        it would be compiled anew for each number of places.
+        Not an adaptive one, where the host decides when to stop, nor one that takes a loop over all places, for its
+        likelihoods or with a language model: it would be compiled anew for each number of places.
         """
+        reads = bool(options.lm_weight)
         judges = options.rerank in ("decoder", "elbo", "marginal")
-        loops = judges and self.latent is not None and self.latent.output.loops
+        loops = (reads or judges) and self.latent is not None and self.latent.output.loops
         return not (options.adaptive or loops) and (not options.refines or self.types[options.method].compiles)
 
-    def bind_field(self, method: str, source: EncoderOutput, layout: Layout, decoder: Memory | None = None) -> Field:
-        """The field of a method. Source: the latent model's `encode(…)`; decoder: see `Context`."""
+    def bind_field(
+        self,
+        method: str,
+        source: EncoderOutput,
+        layout: Layout,
+        decoder: Memory | None = None,
+        fusion: Fusion[NgramTables] | None = None,
+    ) -> Field:
+        """The field of a method. Source: the latent model's `encode(…)`; decoder and fusion: see `Context`."""
         assert self.latent is not None
-        context = Context(self.latent, source, layout, decoder)
+        context = Context(self.latent, source, layout, decoder, fusion)
         return self.types[method].bind(context, self.fields.get(method))
+
+    def fusion(self, options: DecodingOptions) -> Fusion[NgramTables] | None:
+        """The language model that translations are read with, if they are."""
+        if not options.lm_weight:
+            return None
+        assert self.language_model is not None
+        return Fusion(self.language_model, options.lm_weight, options.beam)
 
 
 @dataclass(frozen=True)
@@ -118,7 +136,7 @@ def search(
     predicted = model.output.predict_lengths(encoded, options.lengths, options.length_bias)
     width = int(predicted.max()) if width is None else width
     lengths = predicted.clamp(max=width).flatten()
-    rows = _Rows(len(source.ids), width, slices)
+    rows, fusion = _Rows(len(source.ids), width, slices), networks.fusion(options)
     prior_memory, decoder = model.prior.project_kv(encoded), model.decoder_stack.project_kv(encoded)
 
     def start(lengths: Int[Tensor, " n"]) -> tuple[Tensor, ...]:
@@ -128,10 +146,10 @@ def search(
     def finish(z: Float[Tensor, "n w D"], lengths: Int[Tensor, " n"]) -> tuple[Tensor, ...]:
         places = Layout.from_lengths(lengths, width)
         if options.refines:
-            bound = networks.bind_field(options.method, encoded, places, decoder)
+            bound = networks.bind_field(options.method, encoded, places, decoder, fusion)
             stop = Stop(places) if options.adaptive else None
             z = refine(z, bound, options.steps, stop=stop, on_step=rows.checked(on_step))
-        decoded = model.read(z, places, decoder)
+        decoded = model.read(z, places, decoder, fusion)
         read = readable(decoded, options.remove_repeats, networks.pieces, source)
         score = _score(networks, options, source, encoded, decoder, z, places, decoded, read, noise, slices)
         return decoded.ids, decoded.layout.segment, read.ids, read.layout.segment, score

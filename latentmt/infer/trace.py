@@ -107,7 +107,8 @@ def targets_along(
     output = search(networks, source, options, noise, on_step=lambda _, z: latents.append(z))
     model = _latent(networks)
     memory = model.decoder_stack.project_kv(model.encode(source))
-    read = [model.read(latents[number], output.places, memory) for number in after]
+    fusion = networks.fusion(options)
+    read = [model.read(latents[number], output.places, memory, fusion) for number in after]
     ids = torch.stack([tokens.ids for tokens in read], dim=1).tolist()
     sizes = torch.stack([tokens.layout.real.sum(1) for tokens in read], dim=1).tolist()
     return [[some[:size] for some, size in zip(*row, strict=True)] for row in zip(ids, sizes, strict=True)]
@@ -131,7 +132,7 @@ def field_around(
     z[:, position] = at
     layout = Layout.from_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
     source = model.encode(Tokens.padded([trace.source]).to(z.device))
-    return networks.bind_field(options.method, source, layout)(z)[:, position]
+    return networks.bind_field(options.method, source, layout, fusion=networks.fusion(options))(z)[:, position]
 
 
 def _latent(networks: Networks) -> LatentModel:

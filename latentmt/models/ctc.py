@@ -13,11 +13,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from latentmt.data.tokenizer import BLANK, EOS, PAD
+from latentmt.data.tokenizer import BLANK, EOS, PAD, UNK
 from latentmt.data.tokens import Layout, Tokens, changes
 from latentmt.models.outputs import MIN_LENGTH, Output, OutputConfig
+from latentmt.ngrams.fusion import MAX_LABELS, Fusion
 from latentmt.nn.attention import EncoderOutput, Memory, PackedLinear, candidates, segment_lengths, segment_sizes
+from latentmt.nn.ctc_beam import beam_search
 from latentmt.nn.lattice import Lattice
+from latentmt.nn.ngrams import NgramTables
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import StackSize, split_memory
 from latentmt.objectives import LengthLoss, TokenLoss, ctc_loss
@@ -30,7 +33,7 @@ class CTCOutput(Output):
     The posterior's stack has the places as its queries. They attend to the source and to the target.
     """
 
-    loops = True
+    loops = fuses = True
 
     def __init__(self, config: OutputConfig, posterior: StackSize, source_width: int) -> None:
         super().__init__()
@@ -114,7 +117,15 @@ class CTCOutput(Output):
         """Neither blanks nor what repeats the label before."""
         return places.real & (labels != BLANK) & (changes(labels) | (places.position == 0))
 
-    def read(self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding) -> Tokens:
+    def read(
+        self,
+        states: Float[Tensor, "r p d"],
+        places: Layout,
+        embedding: Embedding,
+        fusion: Fusion[NgramTables] | None = None,
+    ) -> Tokens:
+        if fusion:
+            return beam_search(*embedding.likeliest(states, MAX_LABELS, (PAD, UNK)), places, fusion)
         labels = self.labels(states, places, embedding)
         return Tokens(labels, places).kept(self.written(labels, places))
 

@@ -22,8 +22,10 @@ from latentmt.models.ctc import CTCOutput
 from latentmt.models.outputs import Output, OutputConfig, TokenOutput
 from latentmt.models.presets import Count, Layers, TransformerSize, WithEncoder
 from latentmt.models.priors import PRIORS, GaussianHead, PriorNetwork
+from latentmt.ngrams.fusion import Fusion
 from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.nn.gaussian import Gaussian
+from latentmt.nn.ngrams import NgramTables
 from latentmt.nn.positions import Embedding, Positions
 from latentmt.nn.transformer import DecoderStack, EncoderStack, StackSize
 
@@ -196,9 +198,15 @@ class LatentModel(nn.Module):
         )
         return states
 
-    def read(self, z: Float[Tensor, "r p D"], places: Layout, memory: Memory) -> Tokens:
-        """The likeliest y given z and x. Memory: as in `decode`."""
-        return self.output.read(self.decode(z, places, memory), places, self.embedding)
+    def read(
+        self,
+        z: Float[Tensor, "r p D"],
+        places: Layout,
+        memory: Memory,
+        fusion: Fusion[NgramTables] | None = None,
+    ) -> Tokens:
+        """The likeliest y given z and x, or the best with a language model. Memory: as in `decode`."""
+        return self.output.read(self.decode(z, places, memory), places, self.embedding, fusion)
 
     def log_prob(self, states: Float[Tensor, "r p d"], places: Layout, target: Tokens) -> Float[Tensor, "r t"]:
         """log p(y|z,x), token by token; 0 at padding. States: `decode(…)`."""

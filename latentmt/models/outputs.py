@@ -22,7 +22,9 @@ from torch import Tensor, nn
 from latentmt.config import Section, added
 from latentmt.data.tokenizer import PAD
 from latentmt.data.tokens import Layout, Tokens
+from latentmt.ngrams.fusion import Fusion
 from latentmt.nn.attention import FORBIDDEN, EncoderOutput, Memory, membership, segment_lengths
+from latentmt.nn.ngrams import NgramTables
 from latentmt.nn.positions import Embedding
 from latentmt.nn.transformer import Readout, StackSize
 from latentmt.objectives import LengthLoss, TokenLoss, length_loss, smoothed_cross_entropy
@@ -48,7 +50,9 @@ class Output(nn.Module, ABC):
     """Maps states to targets. The embedding, which scores tokens, belongs to the model and is passed in."""
 
     loops: ClassVar[bool] = False
-    """Whether the likelihood of a target takes a loop over its places."""
+    """Whether the likelihood of a target, or reading it with a language model, takes a loop over its places."""
+    fuses: ClassVar[bool] = False
+    """Whether targets can be read with a language model."""
 
     @abstractmethod
     def predict_lengths(self, source: EncoderOutput, count: int = 1, bias: float = 0.0) -> Int[Tensor, "r count"]:
@@ -110,8 +114,14 @@ class Output(nn.Module, ABC):
         """The places that write a token of the target: their label."""
 
     @abstractmethod
-    def read(self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding) -> Tokens:
-        """The target that the likeliest ids write."""
+    def read(
+        self,
+        states: Float[Tensor, "r p d"],
+        places: Layout,
+        embedding: Embedding,
+        fusion: Fusion[NgramTables] | None = None,
+    ) -> Tokens:
+        """The target that the likeliest ids write; or with a language model, which needs CTC, the best target found."""
 
     @abstractmethod
     def to_tokens(
@@ -201,7 +211,14 @@ class TokenOutput(Output):
     def written(self, labels: Int[Tensor, "r p"], places: Layout) -> Bool[Tensor, "r p"]:
         return places.real
 
-    def read(self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding) -> Tokens:
+    def read(
+        self,
+        states: Float[Tensor, "r p d"],
+        places: Layout,
+        embedding: Embedding,
+        fusion: Fusion[NgramTables] | None = None,
+    ) -> Tokens:
+        assert fusion is None
         return Tokens(self.labels(states, places, embedding), places)
 
     def to_tokens(

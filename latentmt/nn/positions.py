@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +51,19 @@ class Embedding(nn.Module):
         """The id with the highest logit."""
         chunks = [self.logits(chunk).argmax(1) for chunk in states.flatten(0, 1).split(LOGITS_CHUNK)]
         return torch.cat(chunks).view(states.shape[:2])
+
+    def likeliest(
+        self, states: Float[Tensor, "r t d"], count: int, without: Sequence[int]
+    ) -> tuple[Int[Tensor, "r t {count}"], Float[Tensor, "r t {count}"]]:
+        """The ids with the highest logits, but for some, and those logits; the highest first."""
+        chunks = []
+        for chunk in states.flatten(0, 1).split(LOGITS_CHUNK):
+            logits = self.logits(chunk)
+            logits[:, list(without)] = -torch.inf
+            chunks.append(logits.topk(count, 1))
+        shape = (*states.shape[:2], count)
+        ids, logits = (torch.cat([getattr(chunk, name) for chunk in chunks]) for name in ("indices", "values"))
+        return ids.view(shape), logits.view(shape)
 
     def log_prob(self, states: Float[Tensor, "r t d"], ids: Int[Tensor, "r t"]) -> Float[Tensor, "r t"]:
         """log softmax at the given ids, in fp32 (or better)."""

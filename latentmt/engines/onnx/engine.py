@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeVar
 import onnxruntime
 
 import latentmt
-from latentmt.bundle import Bundle
+from latentmt.bundle import Bundle, is_field
 from latentmt.data.pieces import PieceProperties
 from latentmt.engines.backend import CheckCancelled, never_cancelled
-from latentmt.engines.load import GRAPHS_FILE
+from latentmt.engines.load import GRAPHS_FILE, load_language_model
 from latentmt.engines.onnx.annotate import annotate
 from latentmt.engines.onnx.beam import beam_search
 from latentmt.engines.onnx.graphs import Graphs
@@ -46,9 +46,10 @@ class OnnxEngine:
     def __init__(self, bundles: Mapping[str, Bundle], threads: int | None = None) -> None:
         first = next(iter(bundles.values()))
         graphs = {kind: Graphs(bundle, threads or 1) for kind, bundle in bundles.items() if has_graphs(bundle)}
-        self._fields = [kind for kind in graphs if kind not in ("latent", "teacher")]
+        self._fields = list(filter(is_field, graphs))
         self._hints = HINTS | {kind: graphs[kind].index.hint for kind in self._fields}
         self.latent, self.teacher = _latent(bundles, graphs), _teacher(bundles, graphs)
+        self._language_model = load_language_model(bundles)
         self._postprocessor = Postprocessor(PieceProperties.from_tokenizer(first.tokenizer))
         self._threads, self._workers = threads or 1, 1 if threads else self.cores
 
@@ -69,6 +70,10 @@ class OnnxEngine:
     @property
     def rerankers(self) -> list[str]:
         return [name for name in RERANKS if name != "teacher" or self.teacher]
+
+    @property
+    def has_language_model(self) -> bool:
+        return self._language_model is not None and self.latent is not None and self.latent.output.fuses
 
     @property
     def latent_dim(self) -> int | None:
@@ -111,7 +116,9 @@ class OnnxEngine:
                 assert teacher is not None
                 return Candidates([beam_search(teacher, ids, BeamConfig(beam=options.beam))], 0)
             assert latent is not None
-            return search(latent, teacher, self._postprocessor, latent.encode(ids), options).candidates
+            return search(
+                latent, teacher, self._language_model, self._postprocessor, latent.encode(ids), options
+            ).candidates
 
         return self._side_by_side(sentences, work)
 
@@ -134,13 +141,13 @@ class OnnxEngine:
     ) -> SentenceTrace:
         latent, teacher = self._checked(check_cancelled)
         assert latent is not None
-        return trace_sentence(latent, teacher, self._postprocessor, sentence, options)
+        return trace_sentence(latent, teacher, self._language_model, self._postprocessor, sentence, options)
 
     def field_around(
         self, trace: SentenceTrace, options: DecodingOptions, position: int, points: Sequence[Sequence[float]]
     ) -> list[list[float]]:
         assert self.latent is not None
-        return field_around(self.latent, trace, options, position, points)
+        return field_around(self.latent, self._language_model, trace, options, position, points)
 
     def warmup(
         self, options: DecodingOptions, max_length: int, batches: Sequence[int] = (1,), compiled: bool = True
@@ -167,7 +174,7 @@ def has_graphs(bundle: Bundle) -> bool:
 def _latent(bundles: Mapping[str, Bundle], graphs: Mapping[str, Graphs]) -> OnnxLatent | None:
     if "latent" not in graphs:
         return None
-    fields = {kind: graph for kind, graph in graphs.items() if kind not in ("latent", "teacher")}
+    fields = {kind: graph for kind, graph in graphs.items() if is_field(kind)}
     bundle = bundles["latent"]
     latent_dim = _size(bundle, "latent", "latent_dim")
     return OnnxLatent(graphs["latent"], fields, latent_dim, bundle.tokenizer.size)

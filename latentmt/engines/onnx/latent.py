@@ -18,6 +18,8 @@ from latentmt.engines.onnx.graphs import Graphs
 from latentmt.engines.onnx.outputs import CTCOutput, Logits, Output, TokenOutput
 from latentmt.engines.onnx.tokens import Layout, Tokens
 from latentmt.errors import UserError
+from latentmt.ngrams.fusion import Fusion
+from latentmt.ngrams.model import NgramModel
 
 Latents = Float[np.ndarray, "n p D"]
 Direction = Callable[[Latents], Latents]
@@ -107,9 +109,9 @@ class OnnxLatent:
     def posterior_memory(self, source: Source) -> OrtValue:
         return self._graphs.run("posterior_memory", {"states": source.states}, (1, len(source.ids), None))[0]
 
-    def read(self, z: Latents, places: Layout, source: Source) -> Tokens:
-        """The likeliest y given z and x."""
-        parts = [self.output.read(self.logits(z[rows], part, source), part) for rows, part in places.parts()]
+    def read(self, z: Latents, places: Layout, source: Source, fusion: Fusion[NgramModel] | None = None) -> Tokens:
+        """The likeliest y given z and x, or the best with a language model."""
+        parts = [self.output.read(self.logits(z[rows], part, source), part, fusion) for rows, part in places.parts()]
         return parts[0] if len(parts) == 1 else Tokens.padded([row for part in parts for row in part.rows])
 
     def logits(self, z: Latents, places: Layout, source: Source) -> Logits:
@@ -131,13 +133,13 @@ class OnnxLatent:
         (weights,) = self._graphs.arrays("attention", inputs, (z.shape[1], len(source.ids)))
         return self.output.to_tokens(weights, lambda: self.logits(z, places, source), places, target)
 
-    def field(self, method: str, source: Source, layout: Layout) -> Direction:
-        """The field of a method. Keys and values are projected once for all steps."""
+    def field(self, method: str, source: Source, layout: Layout, fusion: Fusion[NgramModel] | None = None) -> Direction:
+        """The field of a method. Keys and values are projected once for all steps. Fusion: as in `read`."""
         if method == "delta":
             memory = self.posterior_memory(source)
 
             def delta(z: Latents) -> Latents:
-                mean = self.posterior(self.read(z, layout, source), layout, memory).mean
+                mean = self.posterior(self.read(z, layout, source, fusion), layout, memory).mean
                 return np.where(layout.real[..., None], mean - z, np.float32(0))
 
             return delta

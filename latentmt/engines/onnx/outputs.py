@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from latentmt.data.tokenizer import BLANK, EOS, PAD
+from latentmt.engines.onnx.ctc_beam import beam_search
 from latentmt.engines.onnx.lattice import Lattice
 from latentmt.engines.onnx.tokens import Layout, Tokens
 from latentmt.engines.onnx.weights import Array
+from latentmt.ngrams.fusion import Fusion
+from latentmt.ngrams.model import NgramModel
 from latentmt.options import LENGTH_LIMIT, MAX_POSITIONS
 
 MIN_LENGTH = 2
@@ -34,6 +38,8 @@ def log_probs(logits: Logits, ids: Int[np.ndarray, "n p k"]) -> Float[np.ndarray
 class Output(ABC):
     """Maps logits to targets. Each method is that of the same name in `models/outputs.py`."""
 
+    fuses: ClassVar[bool] = False
+    """Whether targets can be read with a language model."""
     length_classes: int
     """Logits of lengths; 0 if they are not predicted."""
 
@@ -63,8 +69,9 @@ class Output(ABC):
     def written(self, labels: Labels, places: Layout) -> Bool[np.ndarray, "n p"]:
         """The places that write a token of the target: their label."""
 
-    def read(self, logits: Logits, places: Layout) -> Tokens:
-        """The target that the likeliest ids write."""
+    def read(self, logits: Logits, places: Layout, fusion: Fusion[NgramModel] | None = None) -> Tokens:
+        """The target that the likeliest ids write; or with a language model, which needs CTC, the best target found."""
+        assert fusion is None
         labels = self.labels(logits, places)
         rows = zip(labels, self.written(labels, places), strict=True)
         return Tokens.padded([row[written].tolist() for row, written in rows])
@@ -113,6 +120,7 @@ class TokenOutput(Output):
 class CTCOutput(Output):
     """Several places for each token of the source, of which some write nothing."""
 
+    fuses = True
     length_classes = 0
 
     def __init__(self, upsampling: int) -> None:
@@ -147,6 +155,12 @@ class CTCOutput(Output):
         changed = np.ones_like(places.real)
         changed[:, 1:] = labels[:, 1:] != labels[:, :-1]
         return places.real & (labels != BLANK) & changed
+
+    def read(self, logits: Logits, places: Layout, fusion: Fusion[NgramModel] | None = None) -> Tokens:
+        if fusion is None:
+            return super().read(logits, places)
+        rows = zip(logits, places.lengths, strict=True)
+        return Tokens.padded([beam_search(row[:length], fusion) for row, length in rows])
 
     def to_tokens(
         self, values: Float[np.ndarray, "p k"], logits: Callable[[], Logits], places: Layout, target: Tokens

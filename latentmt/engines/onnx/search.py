@@ -13,6 +13,8 @@ from latentmt.engines.onnx.latent import Direction, Gaussian, Latents, OnnxLaten
 from latentmt.engines.onnx.postprocess import Postprocessor
 from latentmt.engines.onnx.teacher import OnnxTeacher
 from latentmt.engines.onnx.tokens import Layout, Tokens
+from latentmt.ngrams.fusion import Fusion
+from latentmt.ngrams.model import NgramModel
 from latentmt.options import MARGINAL_SAMPLES, MAX_POSITIONS, STOP_RATIO, DecodingOptions
 from latentmt.results import Candidate, Candidates, without_special
 
@@ -33,6 +35,7 @@ class SearchResult:
 def search(
     model: OnnxLatent,
     teacher: OnnxTeacher | None,
+    language_model: NgramModel | None,
     postprocessor: Postprocessor,
     source: Source,
     options: DecodingOptions,
@@ -40,7 +43,7 @@ def search(
 ) -> SearchResult:
     """Predict lengths, start latents, refine them, decode tokens, and keep the best candidate."""
     lengths = Layout(model.predict_lengths(source, options.lengths, options.length_bias))
-    places = lengths.repeat(options.samples)
+    places, fusion = lengths.repeat(options.samples), fusion_of(language_model, options)
     prior = model.prior(lengths, source).repeat(options.samples)
     noise = standard_noise(max(options.samples, MARGINAL_SAMPLES), MAX_POSITIONS, model.latent_dim, options.seed)[
         :, : places.real.shape[1]
@@ -49,9 +52,9 @@ def search(
     if on_step:
         on_step(0, z)
     if options.refines:
-        field = model.field(options.method, source, places)
+        field = model.field(options.method, source, places, fusion)
         z = refine(z, field, options.steps, options.adaptive, on_step)
-    decoded = model.read(z, places, source)
+    decoded = model.read(z, places, source, fusion)
     read = [postprocessor.readable(row, options.remove_repeats, source.ids) for row in decoded.rows]
     score = _score(model, teacher, options, source, prior, z, places, decoded, read, noise)
     blank = np.array([postprocessor.is_blank(row) for row in read])
@@ -61,6 +64,14 @@ def search(
         for row, text, value in zip(decoded.rows, read, score, strict=True)
     ]
     return SearchResult(Candidates(candidates, best), source, places)
+
+
+def fusion_of(language_model: NgramModel | None, options: DecodingOptions) -> Fusion[NgramModel] | None:
+    """The language model that translations are read with, if they are."""
+    if not options.lm_weight:
+        return None
+    assert language_model is not None
+    return Fusion(language_model, options.lm_weight, options.beam)
 
 
 def refine(z: Latents, field: Direction, steps: int, adaptive: bool, on_step: OnStep | None = None) -> Latents:

@@ -8,22 +8,16 @@ the target language. It depends on the sentence alone.
 
 from __future__ import annotations
 
-import io
-import math
-import zipfile
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
-from numpy.lib import format as npy
 
+from latentmt.data.arrays import read_arrays
 from latentmt.errors import UserError
 
 FILE = "shortlist.npz"
 """The file in the bundle of a teacher."""
-MAX_BYTES = 1 << 26
-"""The most bytes of an array in it. Those that ship have 1.6 MB."""
 
 
 class Shortlist:
@@ -36,9 +30,8 @@ class Shortlist:
     def from_bytes(content: bytes, vocab_size: int) -> Shortlist:
         """The content of a file for a vocabulary of that size. The error says what is wrong with it."""
         try:
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                likely, common = _array(archive, "likely"), _array(archive, "common")
-        except (KeyError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+            likely, common = (array.astype(np.int64) for array in read_arrays(content, ("likely", "common")))
+        except ValueError:
             raise UserError("not a shortlist") from None
         if likely.ndim != 2 or len(likely) != vocab_size or common.ndim != 1:
             raise UserError(f"a shortlist with other pieces than the {vocab_size:,} of the model")
@@ -53,18 +46,3 @@ class Shortlist:
         if needed is not None:
             chosen[needed] = True
         return np.flatnonzero(chosen)
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> Int[np.ndarray, "..."]:
-    """An array of a file by numpy's `savez`. Its size is known before it is read, and nothing is unpickled."""
-    with archive.open(f"{name}.npy") as file:
-        if npy.read_magic(file) != (1, 0):
-            raise ValueError("another version")
-        shape, by_columns, dtype = npy.read_array_header_1_0(file)
-        size = math.prod(shape) * dtype.itemsize
-        if dtype.kind != "u" or dtype.itemsize > 4 or by_columns or not 0 <= size <= MAX_BYTES:
-            raise ValueError("not an array of ids")
-        content = file.read(size)
-        if file.read(1):  # at the end of a file its checksum is compared
-            raise ValueError("longer than it says")
-        return np.frombuffer(content, dtype).reshape(shape).astype(np.int64)

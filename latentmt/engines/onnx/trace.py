@@ -12,9 +12,10 @@ from latentmt.data.tokenizer import BLANK
 from latentmt.engines.onnx.latent import Latents, OnnxLatent, Source
 from latentmt.engines.onnx.outputs import log_probs
 from latentmt.engines.onnx.postprocess import Postprocessor
-from latentmt.engines.onnx.search import search
+from latentmt.engines.onnx.search import fusion_of, search
 from latentmt.engines.onnx.teacher import OnnxTeacher
 from latentmt.engines.onnx.tokens import Layout
+from latentmt.ngrams.model import NgramModel
 from latentmt.options import DecodingOptions
 from latentmt.results import SentenceTrace, Step
 
@@ -22,6 +23,7 @@ from latentmt.results import SentenceTrace, Step
 def trace_sentence(
     model: OnnxLatent,
     teacher: OnnxTeacher | None,
+    language_model: NgramModel | None,
     postprocessor: Postprocessor,
     sentence: list[int],
     options: DecodingOptions,
@@ -35,7 +37,7 @@ def trace_sentence(
         times.append(time.perf_counter())
 
     source = model.encode(sentence)
-    result = search(model, teacher, postprocessor, source, options, on_step)
+    result = search(model, teacher, language_model, postprocessor, source, options, on_step)
     best, length = result.candidates.best, int(result.places.lengths[result.candidates.best])
     milliseconds = [1e3 * (end - begin) for begin, end in itertools.pairwise(times)]
     steps = [
@@ -47,6 +49,7 @@ def trace_sentence(
 
 def field_around(
     model: OnnxLatent,
+    language_model: NgramModel | None,
     trace: SentenceTrace,
     options: DecodingOptions,
     position: int,
@@ -59,7 +62,7 @@ def field_around(
     z = np.tile(np.array(trace.steps[-1].z, dtype=np.float32), (len(at), 1, 1))
     z[:, position] = at
     layout = Layout(np.full(len(z), z.shape[1]))
-    field = model.field(options.method, model.encode(trace.source), layout)
+    field = model.field(options.method, model.encode(trace.source), layout, fusion_of(language_model, options))
     return field(z)[:, position].tolist()
 
 

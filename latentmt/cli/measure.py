@@ -25,7 +25,18 @@ from latentmt.errors import UserError
 
 
 @decoding_options(
-    *("method", "steps", "lengths", "samples", "rerank", "seed", "length_bias", "remove_repeats", "verbatim"),
+    *(
+        "method",
+        "steps",
+        "lengths",
+        "samples",
+        "rerank",
+        "seed",
+        "length_bias",
+        "remove_repeats",
+        "verbatim",
+        "lm_weight",
+    ),
     several=("method", "steps"),
 )
 def evaluate(
@@ -62,7 +73,7 @@ def evaluate(
     show_evaluation(evaluate_translator(Translator.load(model, device, engine=engine), texts, sweep), output(), out)
 
 
-@decoding_options("method", "steps", "lengths", "samples", several=("method", "steps"))
+@decoding_options("method", "steps", "lengths", "samples", "lm_weight", several=("method", "steps"))
 def bench(
     src: SourceOption,
     model: ModelOption = None,
@@ -97,7 +108,7 @@ def bench(
     show_speed(measure_speed(translator, source, all_options, sizes, compiled), output(), out)
 
 
-@decoding_options("method", "steps", "seed")
+@decoding_options("method", "steps", "seed", "lm_weight")
 def samples(
     src: SourceOption,
     ref: ReferencesOption,

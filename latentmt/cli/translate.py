@@ -66,7 +66,7 @@ def translate(
         write_lines(found)
 
 
-@decoding_options("method", "steps", "lengths", "samples", "rerank", "seed")
+@decoding_options("method", "steps", "lengths", "samples", "rerank", "seed", "lm_weight")
 def trace(
     texts: Annotated[list[str], typer.Argument(help="What to translate.", show_default=False)],
     model: ModelOption = None,

@@ -15,7 +15,9 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.search import Networks, Slices, search
 from latentmt.infer.transfer import to_host
 from latentmt.models.latent import LatentModel
+from latentmt.ngrams.fusion import Fusion
 from latentmt.nn.attention import Memory
+from latentmt.nn.ngrams import NgramTables
 from latentmt.options import DecodingOptions
 from latentmt.results import SentenceTrace, Step
 
@@ -51,12 +53,12 @@ def trace_sentence(
     output = search(networks, source, options, noise, on_step=on_step, slices=slices)
     candidates = to_host(output).all_of(0)
     length = int(output.places.real[candidates.best].sum())
-    memory = model.decoder_stack.project_kv(model.encode(source))
+    memory, fusion = model.decoder_stack.project_kv(model.encode(source)), networks.fusion(options)
     steps = []
     for number, z in enumerate([starts[0][candidates.best], *_path(paths, candidates.best)]):
         if slices:
             slices.check()
-        steps.append(_step(model, memory, number, z[None, :length], watch.milliseconds[number]))
+        steps.append(_step(model, memory, fusion, number, z[None, :length], watch.milliseconds[number]))
     return SentenceTrace(sentence, steps, candidates.all, candidates.best)
 
 
@@ -140,10 +142,19 @@ def _latent(networks: Networks) -> LatentModel:
     return networks.latent
 
 
-def _step(model: LatentModel, memory: Memory, number: int, z: Float[Tensor, "1 t D"], milliseconds: float) -> Step:
+def _step(
+    model: LatentModel,
+    memory: Memory,
+    fusion: Fusion[NgramTables] | None,
+    number: int,
+    z: Float[Tensor, "1 t D"],
+    milliseconds: float,
+) -> Step:
     places = Layout.from_lengths(torch.tensor([z.shape[1]], device=z.device), z.shape[1])
     states = model.decode(z, places, memory)
-    labels = model.output.labels(states, places, model.embedding)
+    read = (states, places, model.embedding)
+    target = model.output.read(*read, fusion) if fusion else None
+    labels = model.output.labels_of(*read, target) if target else model.output.labels(*read)
     ids = labels.masked_fill(~model.output.written(labels, places), BLANK)
     log_probs = model.embedding.log_prob(states, labels)
     return Step(number, z[0].tolist(), ids[0].tolist(), log_probs[0].tolist(), milliseconds)

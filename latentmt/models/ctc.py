@@ -93,8 +93,7 @@ class CTCOutput(Output):
         self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens
     ) -> Bool[Tensor, "r p"]:
         """Compared with the likeliest way to write the target. So nothing is wrong if the target is what is read."""
-        labels = F.pad(target.ids, (0, 1), value=BLANK)
-        right = labels.gather(1, self._lattice(states, places, embedding, target, best=True).best_label())
+        right = self.labels_of(states, places, embedding, target)
         return (self.labels(states, places, embedding) != right) & places.real
 
     def log_prob(
@@ -112,6 +111,12 @@ class CTCOutput(Output):
         """The last place is EOS's."""
         ends = changes(places.segment.flip(1)).flip(1)
         return embedding.best(states).masked_fill(ends, EOS).masked_fill(~places.real, PAD)
+
+    def labels_of(
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens
+    ) -> Int[Tensor, "r p"]:
+        labels = F.pad(target.ids, (0, 1), value=BLANK)
+        return labels.gather(1, self._lattice(states, places, embedding, target, best=True).best_label())
 
     def written(self, labels: Int[Tensor, "r p"], places: Layout) -> Bool[Tensor, "r p"]:
         """Neither blanks nor what repeats the label before."""

@@ -110,6 +110,12 @@ class Output(nn.Module, ABC):
         """The likeliest id at each place; PAD at padding."""
 
     @abstractmethod
+    def labels_of(
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens
+    ) -> Int[Tensor, "r p"]:
+        """The ids of the likeliest way to write a target on the places."""
+
+    @abstractmethod
     def written(self, labels: Int[Tensor, "r p"], places: Layout) -> Bool[Tensor, "r p"]:
         """The places that write a token of the target: their label."""
 
@@ -207,6 +213,11 @@ class TokenOutput(Output):
 
     def labels(self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding) -> Int[Tensor, "r p"]:
         return embedding.best(states).masked_fill(~places.real, PAD)
+
+    def labels_of(
+        self, states: Float[Tensor, "r p d"], places: Layout, embedding: Embedding, target: Tokens
+    ) -> Int[Tensor, "r p"]:
+        return target.ids
 
     def written(self, labels: Int[Tensor, "r p"], places: Layout) -> Bool[Tensor, "r p"]:
         return places.real

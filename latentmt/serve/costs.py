@@ -28,6 +28,8 @@ CANDIDATES, STEPS = 6, 3
 _REPEATS, _ENOUGH = 7, 0.15
 """How often each is timed, or until so many seconds have passed, but at least twice. The shortest time counts."""
 _CHARACTERS_PER_TOKEN = 3.5
+_LM_WEIGHT = 0.25
+"""Of the language model. The time does not depend on it."""
 _BEAM_TOKENS = 4096
 """Tokens that the teacher translates together, on an engine that translates sentences together."""
 _RUN_TOKENS = 1024
@@ -75,6 +77,8 @@ class Costs:
     """Searches without refinement, by reranker."""
     steps: Mapping[str, Part] = field(default_factory=dict)
     """A refinement step, by method."""
+    language_model: Part = Part()
+    """Reading a translation with the language model."""
     beam: Part = Part()
     """A token of the teacher's beam search; its target tokens are those of all hypotheses."""
     alignment: Part = Part()
@@ -114,6 +118,9 @@ class Costs:
         total += self.searches.get(options.rerank, Part()).seconds(passes, tokens, tokens * rows)
         if options.refines:
             total += options.steps * self.steps.get(options.method, Part()).seconds(passes, tokens, tokens * rows)
+        if options.lm_weight:  # delta reads its own translations, too
+            reads = 1 + (options.steps if options.method == "delta" else 0)
+            total += reads * self.language_model.seconds(passes, tokens, tokens * rows)
         if traced:
             shown = 1 + options.steps if options.refines else 1
             total += self.traced.seconds(len(lengths) * shown, tokens * shown, tokens * shown)
@@ -166,6 +173,7 @@ class _Timer:
             searches={"none": Part.measured(*plain), **searches},
             steps={name: self._step(name, times[rerankers[0]]) for name in sorted(methods - {"prior", "teacher"})},
             traced=self._trace(plain),
+            language_model=self._reading(plain),
             batch_tokens=self._batch_tokens,
             **others,
         )
@@ -191,6 +199,13 @@ class _Timer:
         """Those, and that of a long sentence with many candidates."""
         short, long = self._single(method, rerank=rerank, **options)
         return short, long, self._seconds(LONG, method=method, rerank=rerank, lengths=CANDIDATES, **options)
+
+    def _reading(self, without: tuple[float, float]) -> Part:
+        """Reading with the language model: what it takes more than reading without."""
+        if not self._backend.has_language_model:
+            return Part()
+        reading = self._single("prior", lm_weight=_LM_WEIGHT)
+        return Part.measured(*(max(0.0, more - less) for more, less in zip(reading, without, strict=True)))
 
     def _part(self, short: float, long: float, many: float) -> Part:
         passes = Costs(batch_tokens=self._batch_tokens)._passes([LONG], CANDIDATES)

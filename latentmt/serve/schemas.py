@@ -18,7 +18,7 @@ ApiKey = Annotated[str, Field(description="If the server requires one.")]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Point = tuple[float, float]
 
-_OPTIONS = ("method", "steps", "lengths", "samples", "rerank")
+_OPTIONS = ("method", "steps", "lengths", "samples", "rerank", "lm_weight")
 """The fields of `DecodingOptions` that a request may set."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from latentmt.engines.onnx.tokens import Layout, Tokens
 
@@ -26,10 +26,16 @@ class Lattice:
     """Of a place's label, given the state; `NEVER` at padding."""
     before: States
     """Of all labels up to the place before, and of being in the state now."""
+    plus: np.ufunc
+    """What joins the ways to a state."""
 
     @staticmethod
-    def walk(scores: Float[np.ndarray, "n p labels"], places: Layout, target: Tokens) -> Lattice:
-        """`scores`: the log-probability of each token at each place, and behind them that of a blank."""
+    def walk(scores: Float[np.ndarray, "n p labels"], places: Layout, target: Tokens, best: bool = False) -> Lattice:
+        """`scores`: the log-probability of each token at each place, and behind them that of a blank.
+
+        `best`: take the likeliest way to a state instead of the sum over all ways.
+        """
+        plus = np.maximum if best else np.logaddexp
         blank = np.broadcast_to(scores[..., -1:], scores[..., :-1].shape)
         own = places.real[:, :, None] & target.layout.real[:, None, :]
         pairs = np.where(own[..., None], np.stack((blank, scores[..., :-1]), 3, dtype=np.float64), NEVER)
@@ -39,8 +45,8 @@ class Lattice:
         for place in range(1, emission.shape[1]):
             reached = before[:, place - 1] + emission[:, place - 1]
             stepped, skipped = _shifted(reached, 1), _shifted(reached, 2)
-            before[:, place] = np.logaddexp(np.logaddexp(reached, stepped), skipped + skip)
-        return Lattice(places, target, emission, before)
+            before[:, place] = plus(plus(reached, stepped), skipped + skip)
+        return Lattice(places, target, emission, before, plus)
 
     def log_prob(self) -> Float[np.ndarray, " n"]:
         """log p of each target; −∞ if it cannot be written."""
@@ -63,6 +69,11 @@ class Lattice:
         possible = self.places.real & np.isfinite(self.log_prob())[:, None]
         return np.where(possible[..., None], share[..., 1::2], 0.0)
 
+    def best_label(self) -> Int[np.ndarray, "n p"]:
+        """Which label each place has on the likeliest way, in the order of the scores. For a `best` lattice."""
+        state = (self.before + self.emission + self._after()).argmax(2)
+        return np.where(state % 2 == 1, state // 2, self.emission.shape[2] // 2)
+
     def _after(self) -> States:
         """The log-probability of all labels from the place behind on, given the state."""
         width, rows = self.emission.shape[1], np.arange(len(self.emission))
@@ -71,8 +82,8 @@ class Lattice:
         after, skip = np.empty_like(self.emission), _skip(self.target)
         for place in reversed(range(width)):
             follows = after[:, place + 1] + self.emission[:, place + 1] if place + 1 < width else end
-            moved = np.logaddexp(follows, _shifted(follows, -1))
-            moved = np.logaddexp(moved, _shifted(follows + skip, -2))
+            moved = self.plus(follows, _shifted(follows, -1))
+            moved = self.plus(moved, _shifted(follows + skip, -2))
             after[:, place] = np.where(self.places.lengths[:, None] == place + 1, end, moved)
         return after
 

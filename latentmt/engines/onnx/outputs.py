@@ -66,6 +66,10 @@ class Output(ABC):
         """The likeliest id at each place; PAD at padding."""
 
     @abstractmethod
+    def labels_of(self, logits: Logits, places: Layout, target: Tokens) -> Labels:
+        """The ids of the likeliest way to write a target on the places."""
+
+    @abstractmethod
     def written(self, labels: Labels, places: Layout) -> Bool[np.ndarray, "n p"]:
         """The places that write a token of the target: their label."""
 
@@ -107,6 +111,9 @@ class TokenOutput(Output):
 
     def labels(self, logits: Logits, places: Layout) -> Labels:
         return np.where(places.real, logits.argmax(-1), PAD)
+
+    def labels_of(self, logits: Logits, places: Layout, target: Tokens) -> Labels:
+        return target.ids
 
     def written(self, labels: Labels, places: Layout) -> Bool[np.ndarray, "n p"]:
         return places.real
@@ -151,6 +158,10 @@ class CTCOutput(Output):
         labels[np.arange(len(labels)), places.lengths - 1] = EOS
         return labels
 
+    def labels_of(self, logits: Logits, places: Layout, target: Tokens) -> Labels:
+        labels = np.concatenate((target.ids, np.full((len(target.ids), 1), BLANK)), 1)
+        return np.take_along_axis(labels, self._lattice(logits, places, target, best=True).best_label(), 1)
+
     def written(self, labels: Labels, places: Layout) -> Bool[np.ndarray, "n p"]:
         changed = np.ones_like(places.real)
         changed[:, 1:] = labels[:, 1:] != labels[:, :-1]
@@ -168,7 +179,7 @@ class CTCOutput(Output):
         weight = self._lattice(logits(), places, target).posterior()[0].astype(values.dtype)
         return (weight / np.maximum(weight.sum(0), 1e-12)).T @ values
 
-    def _lattice(self, logits: Logits, places: Layout, target: Tokens) -> Lattice:
+    def _lattice(self, logits: Logits, places: Layout, target: Tokens, best: bool = False) -> Lattice:
         blank = np.full((len(target.ids), 1), BLANK)
         labels = np.concatenate((target.ids, blank), 1)[:, None]
-        return Lattice.walk(log_probs(logits, labels.repeat(logits.shape[1], 1)), places, target)
+        return Lattice.walk(log_probs(logits, labels.repeat(logits.shape[1], 1)), places, target, best)

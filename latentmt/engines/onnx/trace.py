@@ -15,6 +15,7 @@ from latentmt.engines.onnx.postprocess import Postprocessor
 from latentmt.engines.onnx.search import fusion_of, search
 from latentmt.engines.onnx.teacher import OnnxTeacher
 from latentmt.engines.onnx.tokens import Layout
+from latentmt.ngrams.fusion import Fusion
 from latentmt.ngrams.model import NgramModel
 from latentmt.options import DecodingOptions
 from latentmt.results import SentenceTrace, Step
@@ -36,12 +37,12 @@ def trace_sentence(
         latents.append(z)
         times.append(time.perf_counter())
 
-    source = model.encode(sentence)
+    source, fusion = model.encode(sentence), fusion_of(language_model, options)
     result = search(model, teacher, language_model, postprocessor, source, options, on_step)
     best, length = result.candidates.best, int(result.places.lengths[result.candidates.best])
     milliseconds = [1e3 * (end - begin) for begin, end in itertools.pairwise(times)]
     steps = [
-        _step(model, source, number, z[best : best + 1, :length], milliseconds[number])
+        _step(model, source, fusion, number, z[best : best + 1, :length], milliseconds[number])
         for number, z in enumerate(latents)
     ]
     return SentenceTrace(sentence, steps, result.candidates.all, best)
@@ -66,11 +67,14 @@ def field_around(
     return field(z)[:, position].tolist()
 
 
-def _step(model: OnnxLatent, source: Source, number: int, z: Latents, milliseconds: float) -> Step:
+def _step(
+    model: OnnxLatent, source: Source, fusion: Fusion[NgramModel] | None, number: int, z: Latents, milliseconds: float
+) -> Step:
     z = np.ascontiguousarray(z)
     places, output = Layout(np.array([z.shape[1]])), model.output
     logits = model.logits(z, places, source)
-    labels = output.labels(logits, places)
+    target = output.read(logits, places, fusion) if fusion else None
+    labels = output.labels_of(logits, places, target) if target else output.labels(logits, places)
     ids = np.where(output.written(labels, places), labels, BLANK)
     certainty = log_probs(logits, labels[..., None])[..., 0]
     return Step(number, z[0].tolist(), ids[0].tolist(), certainty[0].tolist(), milliseconds)

@@ -87,7 +87,7 @@ function decodingOptions() {
   const method = document.querySelector("input[name=method]:checked").value;
   const [lengths, samples] = $("candidates-tried").value.split("×").map(Number);
   const search = lengths * samples > 1 && { lengths, samples, rerank: $("rerank").value };
-  return { method, steps: Number($("steps").value), ...search };
+  return { method, steps: Number($("steps").value), lm_weight: model.default_options.lm_weight, ...search };
 }
 
 /** Those of the model that have steps: the teacher has none. */

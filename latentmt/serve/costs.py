@@ -204,8 +204,8 @@ class _Timer:
         """Reading with the language model: what it takes more than reading without."""
         if not self._backend.has_language_model:
             return Part()
-        reading = self._single("prior", lm_weight=_LM_WEIGHT)
-        return Part.measured(*(max(0.0, more - less) for more, less in zip(reading, without, strict=True)))
+        short, long = self._single("prior", lm_weight=_LM_WEIGHT)
+        return Part.measured(max(short - without[0], 0.0), max(long - without[1], 0.0))
 
     def _part(self, short: float, long: float, many: float) -> Part:
         passes = Costs(batch_tokens=self._batch_tokens)._passes([LONG], CANDIDATES)

@@ -36,10 +36,10 @@ SENTENCES = {
     "Wie viel kostet diese Jacke?": "How much is this jacket?",
     "Das ist das beste Buch, das ich je gelesen habe.": "This is the best book I've ever read.",
     "Der Klimawandel ist eine der größten Herausforderungen unserer Zeit.": (
-        "Climate change is one of the greatest challenges of our times."
+        "Climate change is one of the greatest challenges of our time."
     ),
     "Morgen fahren wir nach Hamburg.": "We'll go to Hamburg tomorrow.",
-    "Die Abstimmung findet morgen um 12 Uhr statt.": "The vote will take place tomorrow at 12 a.m.",  # at noon
+    "Die Abstimmung findet morgen um 12 Uhr statt.": "The vote will take place tomorrow at 12 p.m.",
     "Guten Morgen! Wie geht es dir heute?": "Good morning. How are you today?",
 }
 
@@ -89,10 +89,11 @@ def test_one_step_corrects_these_translations(exact: Translator) -> None:
 
 
 def test_default_options_are_used_unless_others_are_given(deen: Translator) -> None:
-    assert deen.options() == DecodingOptions("delta", 1, length_bias=0.1)
-    assert deen.options(seed=3) == DecodingOptions("delta", 1, length_bias=0.1, seed=3)
-    assert deen.options(method="score") == DecodingOptions("score", 1)
-    assert deen.methods == ["prior", "delta", "score"]
+    assert deen.options() == DecodingOptions("delta", 1, length_bias=0.1, lm_weight=0.27)
+    assert deen.options(seed=3) == DecodingOptions("delta", 1, length_bias=0.1, lm_weight=0.27, seed=3)
+    assert deen.options(lm_weight=0.0) == DecodingOptions("delta", 1, length_bias=0.1)
+    assert deen.options(method="delta") == DecodingOptions("delta", 1)
+    assert deen.methods == ["prior", "delta"]
 
 
 def test_double_letters_are_kept(deen: Translator) -> None:
@@ -111,15 +112,16 @@ def test_repeated_words_are_removed(exact: Translator) -> None:
 
 
 def test_a_candidate_with_text_is_preferred_to_a_blank_one(deen: Translator) -> None:
-    assert deen.translate("!", method="score", lengths=5, rerank="elbo") == "!"
-    assert deen.translate("!", method="score", lengths=5, rerank="elbo", verbatim=False) == "!"
-    for method in ("prior", "delta", "score"):
-        assert all(deen.translate(["!", "?", "...", "Ja"], method=method, verbatim=False))
+    assert deen.translate("!", method="delta", lengths=5, rerank="elbo") == "!"
+    assert deen.translate("!", method="delta", lengths=5, rerank="elbo", verbatim=False) == "!"
+    for method in ("prior", "delta"):
+        for weight in (0.0, 0.27):
+            assert all(deen.translate(["!", "?", "...", "Ja"], method=method, verbatim=False, lm_weight=weight))
 
 
 def test_incomplete_characters_are_not_emitted(exact: Translator) -> None:
     deen = exact
-    options = deen.options(method="score", lengths=5, rerank="elbo", verbatim=False)
+    options = deen.options(method="delta", lengths=5, rerank="elbo", verbatim=False)
     texts = ["Gyöngyösi sprach mit Herrn Łukaszenko", "Guten Morgen 🌞 und gute Nacht 🌙", "Danke 👍🏽"]
     done = deen.translations(texts, options, alternatives=4)
     found = [text for one in done for text in (one.text, *one.alternatives)]
@@ -171,7 +173,7 @@ def without_torch(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_everything_a_user_of_the_model_needs_works_without_torch(tmp_path: Path) -> None:
     source, expected = next(iter(SENTENCES.items()))
     assert without_torch("translate", source).stdout == expected + "\n"
-    assert without_torch("translate", "--method", "score", source).stdout.strip()
+    assert without_torch("translate", "--method", "prior", source).stdout.strip()
     assert without_torch("trace", source).stdout.splitlines()[-2].endswith(expected)
     assert "de → en" in without_torch("models").stdout
     assert without_torch("inspect", "deen").returncode == 0

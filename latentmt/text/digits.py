@@ -43,7 +43,7 @@ _WORDS = {str(number): set(words.split(",")) for number, words in enumerate(re.s
 }
 _SPELT = {"en": _WORDS}
 
-_MONTHS = re.compile(r"\b(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,13 @@ def _is_in_parts(number: Number, extra: Sequence[Number], target: str) -> bool:
     parts = number.parts
     if len(parts) < 2 or format_number(number.text, ("de", "en")) != number.text:
         return False
-    is_date = "." in number.text and _MONTHS.search(target) is not None
+    is_date = "." in number.text and _has_month(target, int(parts[1]))
     return set(parts[:1] + parts[2:] if is_date else parts) <= present
+
+
+def _has_month(target: str, number: int) -> bool:
+    """Whether the name of the month with this number is there."""
+    return 1 <= number <= 12 and re.search(rf"\b{_MONTHS[number - 1]}[a-z]*\b", target, re.IGNORECASE) is not None
 
 
 def _is_garbled(right: str, wrong: str) -> bool:

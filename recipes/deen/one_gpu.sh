@@ -62,13 +62,15 @@ torchrun --nproc-per-node "$processes" -m latentmt distill $recipe
 train $recipe $work latent "$minutes_latent" ${START_LATENT:+--start "$START_LATENT"}
 student reranker "$minutes_reranker" &
 reranker=$!
+train $recipe $work language_model 0  # counted on the CPU
 train $recipe $work score "$minutes_score"
 wait $reranker
 
 student student "$minutes_student" "${larger[@]}" &
 student=$!
-mkdir -p runs/model && for part in $work/latent $work/score runs/reranker/teacher; do ln -sfn "$PWD/$part" runs/model/; done
+mkdir -p runs/model && for part in $work/latent $work/score $work/language_model runs/reranker/teacher; do ln -sfn "$PWD/$part" runs/model/; done
 evaluate runs/model --steps 1
+evaluate runs/model --method prior --method delta --steps 1 --lm-weight 0.27
 evaluate runs/model --method score --steps 1 --lengths 5 --samples 5 --rerank teacher
 wait $student
 for model in reranker student; do evaluate runs/$model --method teacher; done

@@ -89,6 +89,8 @@ def test_no_number_is_missing_in_a_language_without_number_words() -> None:
         ("In den 90er Jahren", "In the 1990s", []),
         ("Im 19. Jahrhundert", "In the nineteenth century", []),
         ("Ich habe 17 Katzen.", "I have cats.", ["17"]),
+        ("Am 24.12.2023", "On 24 January 2023", ["24.12.2023"]),
+        ("Am 24.12.", "On 24 March", ["24.12"]),
         ("Seite 12 von 40", "Page 12", ["40"]),
         ("12 und 12", "12", ["12"]),
         ("Seite 12", "Page 345", ["12"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from latentmt.ngrams.model import STEP
 
@@ -13,6 +13,7 @@ MAX_LABELS = 8
 """The most labels of a place that are tried."""
 
 
+@runtime_checkable
 class HasSurprisal(Protocol):
     """A language model, in whatever form an engine has it."""
 

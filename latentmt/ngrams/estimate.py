@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from jaxtyping import Bool, Float, Int, UInt
 from pydantic import Field
 
@@ -25,6 +24,8 @@ from latentmt.errors import UserError
 from latentmt.ngrams.model import MAX_COST, MAX_ORDER, STEP, ZERO_BACKOFF, Level, NgramModel
 
 Keys = UInt[np.ndarray, " n"]
+Counts = tuple[UInt[np.ndarray, " _"], Int[np.ndarray, " _"]]
+"""The n-grams of a length, ascending, and how often each occurs: equally many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class _Ngrams:
     keys: Keys
     """Ascending."""
     prob: Float[np.ndarray, " n"]
-    contexts: Keys
+    contexts: UInt[np.ndarray, " contexts"]
     """The contexts that occur, ascending."""
     backoff: Float[np.ndarray, " contexts"]
 
@@ -80,12 +81,13 @@ def estimate(sentences: Sentences, held_out: Sentences, vocab_size: int, config:
     counts = _count(sentences, packing, config.order)
     full = _smoothed(counts, packing, vocab_size)
     levels = _levels(_pruned(full, counts, packing, config.ngrams), packing, vocab_size)
-    log_prob = sum(map(NgramModel(levels, surprisal=0).log_prob, map(held_out.__getitem__, range(len(held_out)))))
+    model = NgramModel(levels, surprisal=0)
+    log_prob = sum(model.log_prob(held_out[number].tolist()) for number in range(len(held_out)))
     return NgramModel(levels, round(-log_prob / STEP / max(1, len(held_out.ids))))
 
 
-def _count(sentences: Sentences, packing: _Packing, order: int) -> list[tuple[Keys, Int[np.ndarray, " n"]]]:
-    """The n-grams of each length, ascending, and how often each occurs. The EOS before a sentence is a context only."""
+def _count(sentences: Sentences, packing: _Packing, order: int) -> list[Counts]:
+    """The n-grams of each length. The EOS before a sentence is a context only."""
     ids = np.concatenate(([EOS], sentences.ids)).astype(np.uint64)
     lengths = sentences.lengths
     position = np.arange(len(sentences.ids)) - np.repeat(sentences.offsets[:-1] - sentences.offsets[0], lengths)
@@ -97,9 +99,7 @@ def _count(sentences: Sentences, packing: _Packing, order: int) -> list[tuple[Ke
     return counts
 
 
-def _smoothed(
-    counts: Sequence[tuple[Keys, Int[np.ndarray, " n"]]], packing: _Packing, vocab_size: int
-) -> list[_Ngrams]:
+def _smoothed(counts: Sequence[Counts], packing: _Packing, vocab_size: int) -> list[_Ngrams]:
     """All n-grams. Those of less than the full length count the tokens before them instead of their occurrences."""
     result: list[_Ngrams] = []
     for length, (keys, count) in enumerate(counts, 1):
@@ -121,8 +121,8 @@ def _smoothed(
 
 
 def _continuations(
-    keys: Keys, count: Int[np.ndarray, " n"], longer: Keys, packing: _Packing, length: int
-) -> tuple[Keys, Int[np.ndarray, " m"]]:
+    keys: Keys, count: Int[np.ndarray, " n"], longer: UInt[np.ndarray, " longer"], packing: _Packing, length: int
+) -> tuple[UInt[np.ndarray, " m"], Int[np.ndarray, " m"]]:
     """How many different tokens stand before each n-gram. At the beginning of a sentence nothing does: occurrences."""
     ends, before = np.unique(packing.suffix(longer, length), return_counts=True)
     different = np.zeros_like(count)
@@ -157,15 +157,13 @@ def _prob(levels: Sequence[_Ngrams], packing: _Packing, keys: Keys) -> Float[np.
     return prob
 
 
-def _find(ascending: Keys, keys: Keys) -> tuple[npt.NDArray[np.intp], Bool[np.ndarray, " n"]]:
+def _find(ascending: UInt[np.ndarray, " all"], keys: Keys) -> tuple[Int[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
     """Where keys are, and whether they are there."""
     at = np.minimum(np.searchsorted(ascending, keys), len(ascending) - 1)
     return at, ascending[at] == keys
 
 
-def _pruned(
-    full: Sequence[_Ngrams], counts: Sequence[tuple[Keys, Int[np.ndarray, " n"]]], packing: _Packing, size: int
-) -> list[_Ngrams]:
+def _pruned(full: Sequence[_Ngrams], counts: Sequence[Counts], packing: _Packing, size: int) -> list[_Ngrams]:
     """The n-grams that gain most, about so many, with their prefixes and suffixes."""
     gains = []
     for length in range(2, len(full) + 1):

@@ -140,7 +140,7 @@ def _check(levels: Sequence[Level], vocab_size: int) -> None:
             raise ValueError("numbers that are too large")
     for parent, level in itertools.pairwise(levels):
         starts = np.cumsum(parent.children, dtype=np.int64)
-        if starts[-1] != len(level.tokens) or int(level.tokens.max(initial=0)) >= vocab_size:
+        if int(starts.max(initial=0)) != len(level.tokens) or int(level.tokens.max(initial=0)) >= vocab_size:
             raise ValueError("children without parents")
         ascending = np.diff(level.tokens.astype(np.int64)) > 0
         ascending[starts[(starts > 0) & (starts < len(level.tokens))] - 1] = True  # from one parent to the next

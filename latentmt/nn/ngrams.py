@@ -30,6 +30,7 @@ class NgramTables(nn.Module):
         self._add("start", np.array(start))
 
     def _add(self, name: str, values: np.ndarray) -> None:
+        values = values if len(values) else np.array([NONE])  # a level without n-grams has one that is never found
         self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)), persistent=False)
 
     def step(
@@ -40,11 +41,11 @@ class NgramTables(nn.Module):
         for number in range(2, self.order + 1):
             context, keys = state[..., number - 2], self._table("keys", number)
             wanted = context * self.vocabulary + token
-            at = torch.searchsorted(keys, wanted).clamp(max=max(0, len(keys) - 1))
+            at = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
             exists = context != NONE
-            known = known & exists & (keys[at] == wanted) if len(keys) else torch.zeros_like(known)
+            known = known & exists & (keys[at] == wanted)
             backoff = torch.where(exists, self._table("backoffs", number - 1)[context.clamp(min=0)], 0)
-            cost = torch.where(known, self._table("costs", number)[at], cost + backoff) if len(keys) else cost + backoff
+            cost = torch.where(known, self._table("costs", number)[at], cost + backoff)
             nodes.append(torch.where(known, at, NONE))
         return cost.float(), torch.stack(nodes[: self.order - 1], -1)
 

@@ -93,7 +93,8 @@ def _likely(logits: Float[np.ndarray, "p v"]) -> list[dict[int, float]]:
     scores = (logits[places, labels] - best[places, 0]).tolist()
     found: list[list[tuple[float, int]]] = [[] for _ in logits]
     for place, label, score in zip(places.tolist(), labels.tolist(), scores, strict=True):
-        found[place].append((score, label))
+        if label not in _FORBIDDEN:
+            found[place].append((score, label))
     likely = [{label: score for score, label in sorted(each, key=_by_score)[:MAX_LABELS]} for each in found]
     ends = True
     for labels_here in reversed(likely):

@@ -170,6 +170,7 @@ class CTranslate2Engine:
     methods: ClassVar = ["teacher"]
     default_method = "teacher"
     rerankers: ClassVar = ["none"]
+    has_language_model = False
     latent_dim = None
 
     def __init__(self, folder: Path, cores: int, attention: Backend, forced: bool = False) -> None:

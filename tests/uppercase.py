@@ -23,6 +23,7 @@ class UppercaseEngine:
     hints: dict[str, str] = {"upper": "capital letters"}  # noqa: RUF012 (as the protocol has it)
     default_method = "upper"
     rerankers: Sequence[str] = ["none", "decoder"]
+    has_language_model = False
     latent_dim = None
     on_gpu = False
     cores = 1

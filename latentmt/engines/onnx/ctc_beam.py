@@ -18,7 +18,7 @@ from latentmt.ngrams.model import NgramModel, State
 
 NEVER = -1e30
 """The log-probability of what cannot happen."""
-_FORBIDDEN = sorted(SPECIAL - {BLANK, EOS})
+_FORBIDDEN = SPECIAL - {BLANK, EOS}
 
 
 @dataclass(slots=True)
@@ -34,37 +34,40 @@ class _Hypothesis:
     """log p of the ways that end in a blank."""
     token: float
     """log p of those that end in the last token."""
+    total: float = 0.0
+    """log p of all of them."""
 
     @property
     def last(self) -> int:
         return self.tokens[-1] if self.tokens else BLANK
-
-    @property
-    def total(self) -> float:
-        return _plus(self.blank, self.token)
 
 
 def beam_search(logits: Float[np.ndarray, "p v"], fusion: Fusion[NgramModel]) -> list[int]:
     """The target, EOS included, of the logits at the places of a sentence."""
     beam = [_Hypothesis((), fusion.model.start, 0.0, 0.0, NEVER)]
     for labels in [*_likely(logits[:-1]), {EOS: 0.0}]:  # the last place is EOS's
+        if len(labels) == 1 and BLANK in labels:  # nothing to choose, as at most places
+            for each in beam:
+                each.blank, each.token = each.total, NEVER
+            continue
         stayed = {old.tokens: _stayed(old, labels) for old in beam}
         longer: list[_Hypothesis] = []
         for old in beam:
             if old.last == EOS:  # behind it, there is nothing but the same EOS
                 continue
-            total = old.total
             for label, score in labels.items():
-                log_prob = score + (old.blank if label == old.last else total)
+                log_prob = score + (old.blank if label == old.last else old.total)
                 if label == BLANK or log_prob < NEVER / 2:
                     continue
                 if same := stayed.get((*old.tokens, label)):
                     same.token = _plus(same.token, log_prob)
                 else:
                     longer.append(_extended(old, label, log_prob, fusion))
-        scored = [(each.total + each.bonus, each) for each in (*stayed.values(), *longer)]
-        possible = sorted((pair for pair in scored if pair[0] > NEVER / 2), key=lambda pair: -pair[0])
-        beam = [each for _, each in possible[: fusion.beam]]
+        longer += stayed.values()
+        for each in longer:
+            each.total = _plus(each.blank, each.token)
+        possible = [each for each in longer if each.total > NEVER / 2]
+        beam = sorted(possible, key=lambda each: -each.total - each.bonus)[: fusion.beam]
     return list(beam[0].tokens)
 
 
@@ -85,10 +88,12 @@ def _likely(logits: Float[np.ndarray, "p v"]) -> list[dict[int, float]]:
 
     Every way through the lattice has a label at each place, so what all labels of a place share makes no difference.
     """
-    if np.isin(logits.argmax(1), _FORBIDDEN).any():  # hardly ever
+    top = logits.argmax(1)
+    if not _FORBIDDEN.isdisjoint(top.tolist()):  # hardly ever
         logits = logits.copy()
-        logits[:, _FORBIDDEN] = -np.inf
-    best = logits.max(1, keepdims=True)
+        logits[:, list(_FORBIDDEN)] = -np.inf
+        top = logits.argmax(1)
+    best = np.take_along_axis(logits, top[:, None], 1)
     places, labels = np.divmod(np.flatnonzero(logits > best - MARGIN), logits.shape[1])
     scores = (logits[places, labels] - best[places, 0]).tolist()
     found: list[list[tuple[float, int]]] = [[] for _ in logits]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ def random_rows(seed: int, count: int, vocabulary: int, longest: int = 6) -> lis
     return rows
 
 
+@functools.cache
 def random_model(seed: int, vocabulary: int, order: int, ngrams: int = 60) -> NgramModel:
     """A pruned model of random sentences."""
     rows = random_rows(seed, 60, vocabulary)

@@ -154,8 +154,8 @@ def test_traces_of_both_engines_are_the_same(
     onnx: OnnxEngine, in_torch: TorchEngine, sentences: list[list[int]]
 ) -> None:
     """Every step of delta reads with the language model. What places write is shown as it is without one."""
-    for options in (WAYS[2], replace(WAYS[3], steps=2), WAYS[6]):
-        for sentence in sentences[1:]:
+    for options in (replace(WAYS[3], steps=2), WAYS[6]):
+        for sentence in sentences[2:]:
             one, other = onnx.trace(sentence, options), in_torch.trace(sentence, options)
             assert one.best == other.best
             assert [step.ids for step in one.steps] == [step.ids for step in other.steps]

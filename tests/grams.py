@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ctc import collapsed
 
+from latentmt.bundle import LANGUAGE_MODEL
 from latentmt.data.corpus import Sentences
-from latentmt.data.tokenizer import BLANK, EOS
+from latentmt.data.tokenizer import BLANK, EOS, Tokenizer
+from latentmt.networks import BundleConfig, save_bundle
 from latentmt.ngrams.estimate import NgramConfig, estimate
 from latentmt.ngrams.fusion import Fusion
-from latentmt.ngrams.model import NgramModel
+from latentmt.ngrams.model import FILE, NgramModel
 
 Rows = Sequence[Sequence[int]]
 
@@ -37,6 +42,7 @@ def random_rows(seed: int, count: int, vocabulary: int, longest: int = 6) -> lis
     return rows
 
 
+@functools.cache
 def random_model(seed: int, vocabulary: int, order: int, ngrams: int = 60) -> NgramModel:
     """A pruned model of random sentences."""
     rows = random_rows(seed, 60, vocabulary)
@@ -66,3 +72,13 @@ def bonus(target: Sequence[int], fusion: Fusion[NgramModel]) -> float:
 
 def perplexity(model: NgramModel, rows: Rows) -> float:
     return math.exp(-sum(map(model.log_prob, rows)) / sum(map(len, rows)))
+
+
+def save_language_model(folder: Path, tokenizer: Tokenizer, rows: Rows, text: Mapping[str, Any]) -> NgramModel:
+    """Write a bundle into the folder of a model, and return what is in it. Text: languages and rules."""
+    config = NgramConfig(order=3, ngrams=300)
+    model = estimate(corpus(rows), corpus(rows), tokenizer.size, config)
+    bundle = BundleConfig(**text, language_model=config)
+    files = {FILE: model.to_bytes()}
+    save_bundle(folder / LANGUAGE_MODEL, bundle, tokenizer, {}, files=files, parameters={"3-grams": model.sizes[2]})
+    return model

@@ -54,7 +54,7 @@ def with_fingerprint(bundle: Path, about: dict[str, Any]) -> dict[str, Any]:
     identity = {
         name: facts["sha256"]
         for name, facts in about["files"].items()
-        if name in ("config.yaml", "tokenizer.model", INDEX) or name.endswith(".safetensors")
+        if name in ("config.yaml", "tokenizer.model", INDEX, "ngrams.npz") or name.endswith(".safetensors")
     }
     fingerprint = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     if bundle.name == "latent":

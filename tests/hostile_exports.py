@@ -1,4 +1,4 @@
-"""Attacks on an exported model: its graphs, their index, the shortlist, the scales of 8-bit weights.
+"""Attacks on an exported model: its graphs, their index, the shortlist, the n-grams, the scales of 8-bit weights.
 
     python tests/hostile_exports.py MODEL FOLDER      a line of JSON for each attack: how loading ended
 
@@ -29,6 +29,7 @@ from safetensors.numpy import load, save
 
 VOCABULARY = 358
 """The pieces of the model that is attacked."""
+NGRAMS = "language_model/ngrams.npz"
 
 
 def file(name: str, content: bytes | str | Callable[[bytes], bytes]) -> Attack:
@@ -155,6 +156,19 @@ def npz(**arrays: Any) -> Attack:
     return attack
 
 
+def ngrams(**arrays: Any) -> Attack:
+    """Another language model: a good one but for these arrays."""
+
+    def attack(model: Path) -> None:
+        with np.load(model / NGRAMS) as archive:
+            kept = {name: array for name, array in (dict(archive) | arrays).items() if array is not None}
+        content = io.BytesIO()
+        np.savez_compressed(content, **kept)
+        file(NGRAMS, content.getvalue())(model)
+
+    return attack
+
+
 def npy(content: bytes, flags: int = 0) -> Attack:
     """A shortlist with this as its first array."""
     archive = io.BytesIO()
@@ -165,6 +179,13 @@ def npy(content: bytes, flags: int = 0) -> Attack:
     changed[6] |= flags
     changed[changed.index(b"PK\x01\x02") + 8] |= flags
     return file("teacher/shortlist.npz", bytes(changed))
+
+
+def _zipped(name: str, content: bytes) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as writer:
+        writer.writestr(name, content)
+    return archive.getvalue()
 
 
 def _npy(shape: str, dtype: str, data: bytes, version: bytes = b"\x01\x00", more: str = "") -> bytes:
@@ -405,6 +426,26 @@ ATTACKS: dict[str, Attack] = (
         # The sizes of networks
         "config: latent_dim 0": config("latent", latent_dim=0),
         "config: latent_dim 10⁹": config("latent", latent_dim=10**9),
+        # The language model
+        "ngrams: empty": file(NGRAMS, b""),
+        "ngrams: cut": file(NGRAMS, cut),
+        "ngrams: a flipped bit": file(NGRAMS, lambda content: content[:80] + bytes([content[80] ^ 4]) + content[81:]),
+        "ngrams: a header that is no Python": file(
+            NGRAMS, _zipped("tokens_1.npy", b"\x93NUMPY\x01\x00\x08\x00((((((((")
+        ),
+        "ngrams: a pickle": ngrams(tokens_2=np.array([{"a": 1}] * 9, dtype=object)),
+        "ngrams: no average": ngrams(surprisal=None),
+        "ngrams: two averages": ngrams(surprisal=np.zeros(2, np.uint8)),
+        "ngrams: a piece less": ngrams(tokens_1=np.arange(VOCABULARY - 1, dtype=np.uint16)),
+        "ngrams: one child too many": ngrams(children_1=np.ones(VOCABULARY, np.uint16)),
+        "ngrams: 2³¹ children each": ngrams(children_1=np.full(VOCABULARY, 1 << 31, np.uint32)),
+        "ngrams: ids beyond the last": ngrams(tokens_3=np.full(1, VOCABULARY, np.uint16)),
+        "ngrams: order 0": config("language_model", order=0),
+        "ngrams: order another": config("language_model", order=4),
+        "ngrams: order 10⁹": config("language_model", order=10**9),
+        "ngrams: order as text": config("language_model", order="3"),
+        "ngrams: order a bool": config("language_model", order=True),
+        "ngrams: no order": config("language_model", order=None),
         "config: latent_dim another": config("latent", latent_dim=4),
         "config: latent_dim as text": config("latent", latent_dim="3"),
         "config: latent_dim a bool": config("latent", latent_dim=True),

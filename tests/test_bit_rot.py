@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from grams import save_language_model
 from tiny import write_corpus, write_models
 
-from latentmt.bundle import open_model
+from latentmt.bundle import LANGUAGE_MODEL, open_bundle, open_model
 from latentmt.data.corpus import Corpus
+from latentmt.engines.load import load_language_model
 from latentmt.engines.onnx.engine import OnnxEngine
 from latentmt.engines.torch_engine import load_torch_engine
 from latentmt.errors import UserError
@@ -29,9 +31,12 @@ TENSORS = {"weight.a": torch.arange(300.0), "average.a": torch.ones(7, 3)}
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus, bundles and a checkpoint."""
     folder = tmp_path_factory.mktemp("good")
-    write_models(folder, write_corpus(folder, held_out=5))
+    corpus = write_corpus(folder, held_out=5)
+    text = {"languages": corpus.manifest.languages, "rules": corpus.manifest.rules}
+    write_models(folder, corpus)
     export(folder, folder.parent / "exported", precision="float16", kinds=["latent", "score", "teacher"])
     (folder.parent / "exported").rename(folder / "exported")
+    save_language_model(folder, corpus.tokenizer, [corpus.split("dev").target[0].tolist()], text)
     save_checkpoint(folder / "training" / CHECKPOINT, Progress(run="run", total=9, step=3), TENSORS)
     return folder
 
@@ -50,6 +55,10 @@ def load_exported(folder: Path) -> None:
     load_torch_engine(open_model(folder), "cpu", None, None, None)
 
 
+def load_ngrams(folder: Path) -> None:
+    assert load_language_model({LANGUAGE_MODEL: open_bundle(folder)})
+
+
 def load_state(folder: Path) -> None:
     tensors = {name: torch.zeros_like(tensor) for name, tensor in TENSORS.items()}
     assert load_checkpoint(folder / CHECKPOINT, "run", tensors)
@@ -58,7 +67,13 @@ def load_state(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("artefact", "load"),
-    [("corpus", load_corpus), ("training", load_state), ("latent", load_bundle), ("exported", load_exported)],
+    [
+        ("corpus", load_corpus),
+        ("training", load_state),
+        ("latent", load_bundle),
+        ("exported", load_exported),
+        ("language_model", load_ngrams),
+    ],
 )
 def test_a_flipped_bit_is_noticed_and_its_file_named(
     good: Path, tmp_path: Path, artefact: str, load: Callable[[Path], object]

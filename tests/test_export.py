@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from grams import save_language_model
 from lively import save_lively_model
 from safetensors.torch import load_file
 from tiny import write_corpus, write_models
 
 from latentmt import cli, installed
-from latentmt.bundle import read_format
+from latentmt.bundle import LANGUAGE_MODEL, read_format
 from latentmt.data.corpus import Corpus, Sentences, Split
 from latentmt.data.tokenizer import EOS
 from latentmt.engines.onnx.engine import OnnxEngine
@@ -158,6 +159,35 @@ def test_a_model_with_ctc_is_exported(model: Path, tmp_path: Path, monkeypatch: 
         onnx = Translator.load(tmp_path / precision)
         assert isinstance(onnx.backend, OnnxEngine)
         assert onnx.translate("Anna hat zwei Lampen.", steps=2, lengths=2, samples=2, rerank="marginal")
+
+
+def test_a_language_model_is_copied(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_module, "COMPARED", 3)
+    corpus = Corpus.load(model / "corpus")
+    write_models(tmp_path / "ctc", corpus, output="ctc")
+    text = {"languages": corpus.manifest.languages, "rules": corpus.manifest.rules}
+    targets = corpus.split("train").target
+    rows = [targets[number].tolist() for number in range(30)]
+    save_language_model(tmp_path / "ctc", corpus.tokenizer, rows, text)
+    kinds = ["latent", LANGUAGE_MODEL]
+    result = export(tmp_path / "ctc", tmp_path / "out", model / "corpus", kinds, "float16")
+    assert [each.options for each in result.agreements] == ["L=0", "delta-1", "L=0 lm 0.25"]
+    assert min(each.tokens for each in result.agreements) > 0.95
+    before, after = tmp_path / "ctc" / LANGUAGE_MODEL, tmp_path / "out" / LANGUAGE_MODEL
+    assert {path.name: path.read_bytes() for path in after.iterdir()} == {
+        path.name: path.read_bytes() for path in before.iterdir()
+    }
+    assert result.sizes[LANGUAGE_MODEL] == sum(
+        path.stat().st_size for path in after.iterdir() if path.name != "format.json"
+    )
+    translators = [Translator.load(tmp_path / "out", engine=engine) for engine in ("onnx", "torch")]
+    read = [[one.translate("Anna hat zwei Lampen.", lm_weight=weight) for weight in (0.0, 0.5)] for one in translators]
+    assert read[0] == read[1]
+    assert read[0][0] != read[0][1]
+    export(tmp_path / "out", tmp_path / "again", model / "corpus", precision="float16")
+    assert sorted(path.name for path in (tmp_path / "again").iterdir()) == sorted(kinds)
+    with pytest.raises(UserError, match=r"^a language model is of no use alone: export the latent model, too$"):
+        export(tmp_path / "ctc", tmp_path / "alone", model / "corpus", [LANGUAGE_MODEL], "float16")
 
 
 @pytest.mark.parametrize(

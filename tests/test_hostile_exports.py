@@ -10,6 +10,7 @@ import hostile_bundles
 import numpy as np
 import pytest
 import torch
+from grams import save_language_model
 from hostile_bundles import ATTACKS as BUNDLE_ATTACKS
 from hostile_exports import ATTACKS, SCALE_ATTACKS, VOCABULARY
 from test_bundle import CONFIGS
@@ -46,6 +47,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         about = save_bundle(folder / kind, CONFIGS[kind], pieces, weights, latent=latent, files=files)
         fingerprint = about.fingerprint if kind == "latent" else fingerprint
     (folder / "shortlist.npz").unlink()
+    text = {"languages": CONFIGS["latent"].languages, "rules": CONFIGS["latent"].rules}
+    save_language_model(folder, pieces, pieces.encode(["a small sentence", "ein kleiner Satz"] * 5), text)
     return folder
 
 

@@ -12,7 +12,15 @@ import pytest
 
 from latentmt.config import from_dict, load, to_dict
 from latentmt.errors import UserError
-from latentmt.options import MAX_CANDIDATES, RERANKS, DecodingOptions, OptionArguments, check_names, field_annotations
+from latentmt.options import (
+    MAX_CANDIDATES,
+    RERANKS,
+    Abilities,
+    DecodingOptions,
+    OptionArguments,
+    check_names,
+    field_annotations,
+)
 
 METHODS = ("prior", "delta", "score", "energy", "teacher")
 
@@ -54,6 +62,11 @@ def test_defaults_are_one_candidate_and_one_step() -> None:
         ({"length_bias": -0.91}, "length_bias -0.91: expected -0.9 to 5"),
         ({"length_bias": 5.01}, "length_bias 5.01: expected -0.9 to 5"),
         ({"length_bias": math.nan}, "length_bias nan: expected -0.9 to 5"),
+        ({"lm_weight": -0.1}, "lm_weight -0.1: expected 0 to 10"),
+        ({"lm_weight": 10.1}, "lm_weight 10.1: expected 0 to 10"),
+        ({"lm_weight": math.nan}, "lm_weight nan: expected 0 to 10"),
+        ({"lm_weight": math.inf}, "lm_weight inf: expected 0 to 10"),
+        ({"method": "teacher", "lm_weight": 0.5}, "lm_weight: the teacher translates without a language model"),
         ({"lengths": 2}, "2 candidates need a rerank to choose between them: teacher, decoder, elbo, marginal"),
         ({"samples": 3, "lengths": 5}, "15 candidates need a rerank"),
         ({"method": "teacher", "samples": 2}, "the teacher translates by beam search: it has no lengths, samples"),
@@ -111,12 +124,28 @@ def test_only_a_field_with_steps_refines() -> None:
         (DecodingOptions("delta", 2, remove_repeats="words"), "delta-2"),
         (DecodingOptions("delta", 2, remove_repeats="pieces"), "delta-2 no repeated pieces"),
         (DecodingOptions("delta", 2, length_bias=0.06, remove_repeats="none"), "delta-2 length +6% with repeats"),
+        (DecodingOptions("prior", lm_weight=0.25), "L=0 lm 0.25"),
+        (DecodingOptions("prior", lm_weight=0.25, beam=4), "L=0 lm 0.25"),
+        (DecodingOptions("delta", 2, lm_weight=1.0, beam=8, length_bias=0.06), "delta-2 length +6% lm 1 beam 8"),
+        (DecodingOptions("prior", beam=8), "L=0"),
         (DecodingOptions("teacher"), "teacher beam 4"),
         (DecodingOptions("teacher", beam=1), "teacher beam 1"),
     ],
 )
 def test_the_name_lists_what_differs_from_the_defaults(options: DecodingOptions, name: str) -> None:
     assert str(options) == name
+
+
+def test_a_language_model_has_to_be_there() -> None:
+    for exists in (False, True):
+        abilities = Abilities(METHODS, "score", RERANKS, DecodingOptions("delta", 3), exists)
+        assert abilities.options({"lm_weight": 0.0}) == DecodingOptions("delta", 3)
+        assert abilities.options({"method": "teacher"}).method == "teacher"
+        if exists:
+            assert abilities.options({"lm_weight": 0.5}).lm_weight == 0.5
+        else:
+            with pytest.raises(UserError, match=r"^lm_weight 0\.5: this model has no language model$"):
+                abilities.options({"lm_weight": 0.5})
 
 
 def test_options_are_frozen_and_validated_when_replaced() -> None:

@@ -147,6 +147,8 @@ def _chosen(model: Path, kinds: Sequence[str] | None) -> list[str]:
     chosen = [kind for kind in available if not kinds or kind in kinds]
     if "latent" not in chosen and any(map(is_field, chosen)):
         raise UserError("a field is of no use without its latent model: export that, too")
+    if chosen == [LANGUAGE_MODEL]:
+        raise UserError("a language model is of no use alone: export the latent model, too")
     return chosen
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,7 @@ from latentmt.models.latent import LatentConfig, LatentModel
 from latentmt.models.outputs import TokenOutput
 from latentmt.models.teacher import Teacher, TeacherConfig
 from latentmt.nn import cuda_graph, fused
+from latentmt.nn.ngrams import NgramTables
 from latentmt.options import LENGTH_LIMIT, MAX_POSITIONS, DecodingOptions
 from latentmt.results import Candidates
 from latentmt.translator import Translator
@@ -104,6 +106,30 @@ def test_graphed_equals_eager(options: DecodingOptions, output: str) -> None:
     plain, graphed = TorchEngine(networks, graphs=False), TorchEngine(networks, graphs=True)
     for some in (sentences(1), sentences(5), sentences(5)[1:4], sentences(21)):
         same(graphed.candidates(some, options), plain.candidates(some, options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        DecodingOptions("prior", lm_weight=0.5),
+        DecodingOptions("delta", 2, lm_weight=1.0, beam=3),
+        DecodingOptions("score", 1, lengths=2, rerank="teacher", lm_weight=0.5, beam=2),
+    ],
+    ids=str,
+)
+def test_graphed_equals_eager_with_a_language_model(options: DecodingOptions) -> None:
+    """In fixed shapes there are more places than a sentence has."""
+    from grams import random_model  # which the process that compiles would not find
+
+    networks = replace(cached_networks("ctc"), language_model=NgramTables(random_model(1, VOCABULARY, 3)))
+    plain, graphed = TorchEngine(networks, graphs=False), TorchEngine(networks, graphs=True)
+    changed = 0
+    for some in (sentences(1, 9), sentences(9, 9)[1:8]):
+        found = graphed.candidates(some, options)
+        same(found, plain.candidates(some, options))
+        without = plain.candidates(some, replace(options, lm_weight=0.0))
+        changed += sum(one.all != other.all for one, other in zip(found, without, strict=True))
+    assert changed > 2
 
 
 def test_the_compared_options_give_different_results(networks: Networks) -> None:
@@ -182,6 +208,8 @@ def test_likelihoods_that_loop_over_places_are_not_compiled() -> None:
         options = DecodingOptions("score", 1, samples=2, rerank=rerank)
         assert cached_networks("ctc").compiles(options) == compiles
         assert cached_networks("tokens").compiles(options)
+    assert not cached_networks("ctc").compiles(DecodingOptions("prior", lm_weight=0.5))
+    assert cached_networks("ctc").compiles(DecodingOptions("prior", beam=9))
 
 
 def test_only_the_most_recently_used_shapes_are_kept(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:

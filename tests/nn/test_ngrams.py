@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from grams import random_model
 
-from latentmt.ngrams.model import State
+from latentmt.ngrams.model import Level, NgramModel, State
 from latentmt.nn.ngrams import NONE, NgramTables
 
 VOCABULARY = 9
@@ -45,6 +46,21 @@ def test_a_model_without_long_ngrams_backs_off() -> None:
     assert model.sizes[2:] == [0, 0]
     cost, after = NgramTables(model).step(torch.tensor([[5, NONE, NONE]]), torch.tensor([6]))
     assert (cost.tolist(), after.tolist()) == ([model.step((5,), 6)[0]], [padded(model.step((5,), 6)[1], 4)])
+
+
+def test_an_ngram_without_its_suffix_is_not_found() -> None:
+    """As in the trie. A file may hold such a model: EOS 4 5 without 4 5."""
+
+    def level(tokens: list[int], children: list[int]) -> Level:
+        costs = np.arange(len(tokens), dtype=np.uint8)
+        return Level(
+            np.array(tokens, np.uint8), costs + np.uint8(9), costs + np.uint8(100), np.array(children, np.uint8)
+        )
+
+    model = NgramModel([level([0, 1, 2, 3, 4, 5], [0, 0, 0, 1, 0, 0]), level([4], [1]), level([5], [0])], 0)
+    cost, after = NgramTables(model).step(torch.tensor([4, 0]), torch.tensor(5))
+    assert model.step((4, 0), 5) == (9 + 5 + (128 - 104) + (128 - 100), (5,))
+    assert (cost.item(), after.tolist()) == (model.step((4, 0), 5)[0], [5, NONE])
 
 
 def test_tables_are_no_weights() -> None:

@@ -153,7 +153,7 @@ def test_weight_0_is_no_language_model(
 def test_traces_of_both_engines_are_the_same(
     onnx: OnnxEngine, in_torch: TorchEngine, sentences: list[list[int]]
 ) -> None:
-    """Every step of delta reads with the language model. What places write is shown as it is without one."""
+    """Every step is read with the language model. Its places show the likeliest way to write what is read."""
     for options in (replace(WAYS[3], steps=2), WAYS[6]):
         for sentence in sentences[2:]:
             one, other = onnx.trace(sentence, options), in_torch.trace(sentence, options)
@@ -162,6 +162,7 @@ def test_traces_of_both_engines_are_the_same(
             for step, same in zip(one.steps, other.steps, strict=True):
                 np.testing.assert_allclose(step.z, same.z, atol=1e-3)
             assert one.candidates[one.best].decoded == onnx.best([sentence], options)[0].decoded
+            assert without_special(one.steps[-1].ids) == one.candidates[one.best].decoded
             assert [each.decoded for each in one.candidates] == [each.decoded for each in other.candidates]
 
 

@@ -246,7 +246,7 @@ def test_a_shortlist_knows_which_piece_translates_which() -> None:
     words = [sorted(rng.choice(20, 5, replace=False).tolist()) for _ in range(400)]
     # Piece 10 + w is translated by 500 + w, and every target has the pieces 600 and 601.
     pairs = [([*(10 + w for w in some), EOS], [*(500 + w for w in some[::-1]), 600, 601, EOS]) for some in words]
-    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), 700), 700)
+    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), [f"▁piece{id_}" for id_ in range(700)]), 700)
     alone = Shortlist(shortlist._likely[:, :2], np.array([], dtype=np.int64))
     for word in range(20):
         assert 500 + word in alone.pieces([10 + word])
@@ -257,7 +257,8 @@ def test_a_shortlist_knows_which_piece_translates_which() -> None:
 
 def test_the_same_corpus_gives_the_same_shortlist(model: Path) -> None:
     corpus = Corpus.load(model / "corpus")
-    first, second = (learn_shortlist(corpus.split("train"), corpus.tokenizer.size) for _ in range(2))
+    pieces = corpus.tokenizer.pieces(range(corpus.tokenizer.size))
+    first, second = (learn_shortlist(corpus.split("train"), pieces) for _ in range(2))
     one, other = (Shortlist.from_bytes(content, corpus.tokenizer.size) for content in (first, second))
     assert (one.pieces([20, 300]) == other.pieces([20, 300])).all()
 

@@ -22,6 +22,7 @@ from latentmt.engines.onnx.shortlist import Shortlist
 from latentmt.engines.torch_engine import TorchEngine
 from latentmt.errors import UserError
 from latentmt.export import model as export_module
+from latentmt.export import shortlist as shortlist_module
 from latentmt.export.model import Agreement, export
 from latentmt.export.shortlist import LIKELY, learn_shortlist
 from latentmt.measure.evaluate import Sweep, sweep_options
@@ -153,6 +154,8 @@ def test_a_model_with_ctc_is_exported(model: Path, tmp_path: Path, monkeypatch: 
     assert min(each.tokens for each in result.agreements) > 0.95
     monkeypatch.setattr(export_module, "MIN_AGREEMENT", 0.0)  # as in `agreeing`
     result = export(tmp_path / "ctc", tmp_path / "int8", model / "corpus", ["latent", "score"])
+    assert {"shortlist.npz", "decode_shortlist.onnx"} <= read_format(tmp_path / "int8" / "latent").files.keys()
+    assert "shortlist.npz" not in read_format(tmp_path / "int8" / "score").files
     assert min(each.tokens for each in result.agreements) > 0.5
     for precision in ("float16", "int8"):
         onnx = Translator.load(tmp_path / precision)
@@ -241,7 +244,8 @@ def _split(pairs: Sequence[tuple[list[int], list[int]]]) -> Split:
     return Split(side([source for source, _ in pairs]), side([target for _, target in pairs]))
 
 
-def test_a_shortlist_knows_which_piece_translates_which() -> None:
+def test_a_shortlist_knows_which_piece_translates_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortlist_module, "COMMON", 3)
     rng = np.random.default_rng(0)
     words = [sorted(rng.choice(20, 5, replace=False).tolist()) for _ in range(400)]
     # Piece 10 + w is translated by 500 + w, and every target has the pieces 600 and 601.
@@ -253,6 +257,25 @@ def test_a_shortlist_knows_which_piece_translates_which() -> None:
     assert {600, 601, EOS} <= set(shortlist.pieces([10]).tolist())
     assert shortlist._likely.shape == (700, LIKELY)
     assert shortlist.pieces([300]).tolist() == sorted({*shortlist._common.tolist(), 300})  # unseen
+
+
+def test_what_names_are_spelt_with_is_in_every_shortlist() -> None:
+    pairs = [([600, EOS], [10, EOS])] * 3
+    pieces = ["word"] * 600 + ["<0xE4>", "▁", "▁A", "z", "7", "%", "ä", "\ue010", "ab", "▁ab"]
+    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), pieces), len(pieces))
+    assert {*range(600, 608), *range(4)} <= set(shortlist.pieces([20]).tolist())
+    assert not {608, 609} & set(shortlist.pieces([20]).tolist())
+
+
+def test_pairs_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    pairs = [(rng.integers(4, 900, 9).tolist(), rng.integers(4, 900, 7).tolist()) for _ in range(50)]
+    pieces = ["word"] * 900
+    whole = learn_shortlist(_split(pairs), pieces)
+    monkeypatch.setattr(shortlist_module, "_BLOCK", 7)
+    one, other = (Shortlist.from_bytes(each, 900) for each in (whole, learn_shortlist(_split(pairs), pieces)))
+    for source, _ in pairs:
+        assert one.pieces(source).tolist() == other.pieces(source).tolist()
 
 
 def test_the_same_corpus_gives_the_same_shortlist(model: Path) -> None:

@@ -143,7 +143,7 @@ def needs(*names: str) -> Attack:
     return index(lambda tree: tree["weights"]["decode"].extend(names))
 
 
-def npz(**arrays: Any) -> Attack:
+def npz(kind: str = "teacher", **arrays: Any) -> Attack:
     """Another shortlist, with good arrays if none are given."""
 
     def attack(model: Path) -> None:
@@ -151,7 +151,18 @@ def npz(**arrays: Any) -> Attack:
         kept = {name: array for name, array in (good | arrays).items() if array is not None}
         content = io.BytesIO()
         np.savez_compressed(content, **kept)
-        file("teacher/shortlist.npz", content.getvalue())(model)
+        file(f"{kind}/shortlist.npz", content.getvalue())(model)
+
+    return attack
+
+
+def shortlisted(then: Attack) -> Attack:
+    """An attack on the latent model when it has a shortlist, too."""
+
+    def attack(model: Path) -> None:
+        listed("shortlist.npz")(model)
+        npz("latent")(model)
+        then(model)
 
     return attack
 
@@ -344,6 +355,9 @@ ATTACKS: dict[str, Attack] = (
         "returns: 2⁴⁴ numbers": with_nodes(
             "latent/decode", op("Expand", "shape"), constants={"shape": np.array([1 << 22, 1, 1, 1])}
         ),
+        "returns: more pieces than the shortlist": shortlisted(
+            with_nodes("latent/decode_shortlist", op("Concat", "given", axis=2))
+        ),
         "returns: other lengths": with_nodes("latent/encode", op("Concat", "given", axis=1)),
         "returns: the prior transposed": with_nodes("latent/prior", op("Transpose", perm=[0, 2, 1])),
         "returns: a field of other latents": with_nodes("score/field", op("Concat", "given", axis=2)),
@@ -423,6 +437,15 @@ ATTACKS: dict[str, Attack] = (
                 struct.pack("<I", zlib.crc32(zipfile.ZipFile(io.BytesIO(content)).read("common.npy"))), b"abcd"
             ),
         ),
+        "shortlist of the latent model: text": shortlisted(file("latent/shortlist.npz", "not a shortlist")),
+        "shortlist of the latent model: cut": shortlisted(file("latent/shortlist.npz", cut)),
+        "shortlist of the latent model: a piece less": shortlisted(
+            npz("latent", likely=np.zeros((VOCABULARY - 1, 3), np.uint16))
+        ),
+        "shortlist of the latent model: ids beyond the last": shortlisted(
+            npz("latent", common=np.array([VOCABULARY], np.uint16))
+        ),
+        "shortlist of the latent model: no graph": shortlisted(delete("decode_shortlist.onnx")),
         # The sizes of networks
         "config: latent_dim 0": config("latent", latent_dim=0),
         "config: latent_dim 10⁹": config("latent", latent_dim=10**9),

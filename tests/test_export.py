@@ -23,6 +23,7 @@ from latentmt.engines.onnx.shortlist import Shortlist
 from latentmt.engines.torch_engine import TorchEngine
 from latentmt.errors import UserError
 from latentmt.export import model as export_module
+from latentmt.export import shortlist as shortlist_module
 from latentmt.export.model import Agreement, export
 from latentmt.export.shortlist import LIKELY, learn_shortlist
 from latentmt.measure.evaluate import Sweep, sweep_options
@@ -154,6 +155,8 @@ def test_a_model_with_ctc_is_exported(model: Path, tmp_path: Path, monkeypatch: 
     assert min(each.tokens for each in result.agreements) > 0.95
     monkeypatch.setattr(export_module, "MIN_AGREEMENT", 0.0)  # as in `agreeing`
     result = export(tmp_path / "ctc", tmp_path / "int8", model / "corpus", ["latent", "score"])
+    assert {"shortlist.npz", "decode_shortlist.onnx"} <= read_format(tmp_path / "int8" / "latent").files.keys()
+    assert "shortlist.npz" not in read_format(tmp_path / "int8" / "score").files
     assert min(each.tokens for each in result.agreements) > 0.5
     for precision in ("float16", "int8"):
         onnx = Translator.load(tmp_path / precision)
@@ -271,12 +274,13 @@ def _split(pairs: Sequence[tuple[list[int], list[int]]]) -> Split:
     return Split(side([source for source, _ in pairs]), side([target for _, target in pairs]))
 
 
-def test_a_shortlist_knows_which_piece_translates_which() -> None:
+def test_a_shortlist_knows_which_piece_translates_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortlist_module, "COMMON", 3)
     rng = np.random.default_rng(0)
     words = [sorted(rng.choice(20, 5, replace=False).tolist()) for _ in range(400)]
     # Piece 10 + w is translated by 500 + w, and every target has the pieces 600 and 601.
     pairs = [([*(10 + w for w in some), EOS], [*(500 + w for w in some[::-1]), 600, 601, EOS]) for some in words]
-    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), 700), 700)
+    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), [f"▁piece{id_}" for id_ in range(700)]), 700)
     alone = Shortlist(shortlist._likely[:, :2], np.array([], dtype=np.int64))
     for word in range(20):
         assert 500 + word in alone.pieces([10 + word])
@@ -285,9 +289,29 @@ def test_a_shortlist_knows_which_piece_translates_which() -> None:
     assert shortlist.pieces([300]).tolist() == sorted({*shortlist._common.tolist(), 300})  # unseen
 
 
+def test_what_names_are_spelt_with_is_in_every_shortlist() -> None:
+    pairs = [([600, EOS], [10, EOS])] * 3
+    pieces = ["word"] * 600 + ["<0xE4>", "▁", "▁A", "z", "7", "%", "ä", "\ue010", "ab", "▁ab"]
+    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), pieces), len(pieces))
+    assert {*range(600, 608), *range(4)} <= set(shortlist.pieces([20]).tolist())
+    assert not {608, 609} & set(shortlist.pieces([20]).tolist())
+
+
+def test_pairs_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    pairs = [(rng.integers(4, 900, 9).tolist(), rng.integers(4, 900, 7).tolist()) for _ in range(50)]
+    pieces = ["word"] * 900
+    whole = learn_shortlist(_split(pairs), pieces)
+    monkeypatch.setattr(shortlist_module, "_BLOCK", 7)
+    one, other = (Shortlist.from_bytes(each, 900) for each in (whole, learn_shortlist(_split(pairs), pieces)))
+    for source, _ in pairs:
+        assert one.pieces(source).tolist() == other.pieces(source).tolist()
+
+
 def test_the_same_corpus_gives_the_same_shortlist(model: Path) -> None:
     corpus = Corpus.load(model / "corpus")
-    first, second = (learn_shortlist(corpus.split("train"), corpus.tokenizer.size) for _ in range(2))
+    pieces = corpus.tokenizer.pieces(range(corpus.tokenizer.size))
+    first, second = (learn_shortlist(corpus.split("train"), pieces) for _ in range(2))
     one, other = (Shortlist.from_bytes(content, corpus.tokenizer.size) for content in (first, second))
     assert (one.pieces([20, 300]) == other.pieces([20, 300])).all()
 

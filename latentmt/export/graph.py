@@ -195,6 +195,15 @@ class GraphBuilder:
             return self.op("DynamicQuantizeMatMul", states, weight, self.scale(name), domain=MICROSOFT)
         return self.op("MatMul", states, self.weight(name, transposed=True))
 
+    def logits_of(self, embedding: Embedding, states: Value, ids: Value) -> Value:
+        """The logits of these ids, in int8 if the matrix is quantised: they are those that `logits` has for them."""
+        name = f"{self.name_of(embedding)}.weight"
+        if name not in self._quantised:
+            return self.logits(embedding, states, self.rows(embedding, ids))
+        columns = self.op("Transpose", self.op("Gather", self.weight(name), ids), perm=[1, 0])
+        scales = self.op("Gather", self.scale(name), ids)
+        return self.op("DynamicQuantizeMatMul", states, columns, scales, domain=MICROSOFT)
+
     def latent_input(self, latent_input: LatentInput, z: Value) -> Value:
         """z as the input of a stack."""
         x = self.linear(latent_input.linear, z)

@@ -155,6 +155,8 @@ def _chosen(model: Path, kinds: Sequence[str] | None) -> list[str]:
 def _write(bundles: dict[str, Bundle], folder: Path, precision: str, corpus: Corpus) -> dict[str, int]:
     sizes: dict[str, int] = {}
     latent: str | None = None
+    pieces = corpus.tokenizer.pieces(range(corpus.tokenizer.size))
+    shortlist = learn_shortlist(corpus.split("train"), pieces) if {"latent", "teacher"} & bundles.keys() else b""
     for kind, bundle in bundles.items():
         if kind == LANGUAGE_MODEL:
             sizes[kind] = _copy(bundle, folder / kind)
@@ -162,8 +164,8 @@ def _write(bundles: dict[str, Bundle], folder: Path, precision: str, corpus: Cor
         loaded = load_network(bundle)
         matrices = quantisable(loaded.network) if precision == "int8" else set()
         files = graph_files(loaded.network, kind, matrices)
-        if kind == "teacher":
-            files[SHORTLIST_FILE] = learn_shortlist(corpus.split("train"), loaded.tokenizer.size)
+        if kind in ("latent", "teacher"):
+            files[SHORTLIST_FILE] = shortlist
         about = save_bundle(
             folder / kind,
             loaded.config,

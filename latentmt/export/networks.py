@@ -2,7 +2,7 @@
 
 Every graph works on one sentence. `n` rows are its candidates, `t` places or target tokens, `s` source tokens. `bias`
 is added to the scores of self-attention, so that no candidate attends to its padding. A `memory` holds the source's
-keys and values. The teacher's graphs that predict tokens exist twice: for all pieces, and for the few of a shortlist.
+keys and values. Graphs that predict tokens exist twice: for all pieces, and for the few of a shortlist.
 """
 
 from __future__ import annotations
@@ -65,11 +65,17 @@ def _latent(model: LatentModel) -> dict[str, Callable[[GraphBuilder], None]]:
         states = graph.decoder(prior.stack, x, memory, bias)
         _gaussian_outputs(graph, *graph.gaussian(prior.head, states))
 
-    def decode(graph: GraphBuilder) -> None:
+    def decoded(graph: GraphBuilder) -> Value:
         x = graph.latent_input(model.latent_input, graph.input("z", ("n", "t", dim)))
         x, memory = graph.read_source(model.decoder_stack, x, _memory(graph))
-        states = graph.decoder(model.decoder_stack, x, memory, graph.input("bias", BIAS))
-        graph.output("logits", graph.logits(model.embedding, states))
+        return graph.decoder(model.decoder_stack, x, memory, graph.input("bias", BIAS))
+
+    def decode(graph: GraphBuilder) -> None:
+        graph.output("logits", graph.logits(model.embedding, decoded(graph)))
+
+    def decode_shortlist(graph: GraphBuilder) -> None:
+        pieces = graph.input("pieces", ("k",), INT64)
+        graph.output("logits", graph.logits_of(model.embedding, decoded(graph), pieces))
 
     def posterior_memory(graph: GraphBuilder) -> None:
         states = graph.input("states", (1, "s", source_width))
@@ -89,6 +95,7 @@ def _latent(model: LatentModel) -> dict[str, Callable[[GraphBuilder], None]]:
         "encode": encode,
         "prior": prior_graph,
         "decode": decode,
+        "decode_shortlist": decode_shortlist,
         "posterior_memory": posterior_memory,
         "posterior": posterior,
         "attention": attention,

@@ -1,77 +1,109 @@
 """Learns a lexical shortlist from a corpus: which pieces translate which (`engines/onnx/shortlist.py`).
 
 Translation probabilities of pieces are estimated by IBM Model 1 (Brown et al., 1993), with each piece counted once a
-sentence.
+sentence. Two million pairs take two minutes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
-import numpy.typing as npt
 from jaxtyping import Float, Int
 
 from latentmt.data.arrays import write_arrays
-from latentmt.data.corpus import Split
+from latentmt.data.corpus import Sentences, Split
 from latentmt.data.tokenizer import EOS, SPECIAL
 
-LIKELY = 100
-"""The translations of each piece that are kept."""
+LIKELY = 50
+"""The translations of each piece that are kept, beside those that are in every shortlist."""
 COMMON = 400
 """The most frequent pieces, which are in every shortlist."""
-MAX_PAIRS = 100_000
 _ITERATIONS = 4
+_BLOCK = 10_000
+"""Pairs that are counted at a time."""
 
-Numbers = npt.NDArray[np.integer]
+
+@dataclass(frozen=True)
+class _Side:
+    """The pieces of some sentences, each once a sentence."""
+
+    ids: Int[np.ndarray, " n"]
+    counts: Int[np.ndarray, " sentences"]
+    """How many each sentence has."""
+
+    @staticmethod
+    def of(sentences: Sentences, rows: slice, vocab_size: int) -> _Side:
+        offsets = sentences.offsets[rows.start : rows.stop + 1]
+        row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        ids = sentences.ids[offsets[0] : offsets[-1]].astype(np.int64)
+        row, ids = np.divmod(np.unique(row * vocab_size + ids), vocab_size)
+        return _Side(ids.astype(np.int32), np.bincount(row, minlength=len(offsets) - 1))
 
 
-def learn_shortlist(split: Split, vocab_size: int, seed: int = 1) -> bytes:
-    """The content of a shortlist's file, from at most `MAX_PAIRS` pairs. It takes 12 bytes a pair of pieces."""
-    chosen = np.random.default_rng(seed).permutation(len(split))[:MAX_PAIRS].tolist()
-    pairs = [(np.unique(split.source[index]), np.unique(split.target[index])) for index in chosen]
-    targets = np.concatenate([target for _, target in pairs])
-    combinations, probability = _model_1(pairs, targets, vocab_size)
-    frequency = np.bincount(targets, minlength=vocab_size)
-    common = np.union1d(np.argsort(-frequency, kind="stable")[:COMMON], sorted(SPECIAL))
-    likely = _likeliest(combinations, probability, vocab_size)
-    smallest = np.min_scalar_type(vocab_size)
+Block = tuple[_Side, _Side]
+"""Sources and targets."""
+
+
+def learn_shortlist(split: Split, pieces: Sequence[str]) -> bytes:
+    """The content of a shortlist's file. `pieces`: all of the tokenizer's, as it writes them.
+
+    It takes 8 bytes for each piece and each piece that targets have.
+    """
+    size, starts = len(pieces), range(0, len(split), _BLOCK)
+    rows = [slice(start, min(start + _BLOCK, len(split))) for start in starts]
+    blocks = [(_Side.of(split.source, some, size), _Side.of(split.target, some, size)) for some in rows]
+    frequency = sum((np.bincount(target.ids, minlength=size) for _, target in blocks), np.zeros(size, dtype=np.int64))
+    common = np.union1d(np.argsort(-frequency, kind="stable")[:COMMON], _always(pieces))
+    occurring = np.flatnonzero(frequency)
+    probability = _model_1(blocks, size, occurring)
+    probability[:, np.isin(occurring, common)] = 0.0
+    smallest = np.min_scalar_type(size)
+    likely = _likeliest(probability, occurring)
     return write_arrays({"likely": likely.astype(smallest), "common": common.astype(smallest)})
 
 
-def _model_1(
-    pairs: list[tuple[Numbers, Numbers]], targets: Numbers, vocab_size: int
-) -> tuple[Int[np.ndarray, " c"], Float[np.ndarray, " c"]]:
-    """The combinations of pieces that occur, source · vocab_size + target, and p(target | source) of each.
+def _always(pieces: Sequence[str]) -> list[int]:
+    """What any name may be spelt with: characters, among them placeholders, digits and punctuation, and bytes."""
+    spelling = (id_ for id_, piece in enumerate(pieces) if len(piece.removeprefix("▁")) <= 1 or piece.startswith("<0x"))
+    return sorted({*spelling, *SPECIAL})
 
-    An entry below is a source piece and a target piece of one pair. By expectation maximisation, each target piece of
-    a pair is shared out among the pair's source pieces.
+
+def _model_1(blocks: Sequence[Block], vocab_size: int, occurring: Int[np.ndarray, " t"]) -> Float[np.ndarray, "v t"]:
+    """p(target | source) of all pieces and those that occur in targets.
+
+    By expectation maximisation, each target piece of a pair is shared out among the pair's source pieces.
     """
-    starts = np.cumsum([0, *(len(target) for _, target in pairs)])
-    entries = [(source.astype(np.int64)[:, None] * vocab_size + target).ravel() for source, target in pairs]
-    slots = [
-        np.tile(np.arange(start, start + len(target), dtype=np.int32), len(source))
-        for start, (source, target) in zip(starts, pairs, strict=False)
-    ]
-    slot = np.concatenate(slots)
-    combinations, entry = np.unique(np.concatenate(entries), return_inverse=True)
-    entry, source = entry.astype(np.int32), combinations // vocab_size
-    probability = np.ones(len(combinations))
+    column = np.zeros(vocab_size, dtype=np.int64)
+    column[occurring] = np.arange(len(occurring))
+    shape = vocab_size, len(occurring)
+    probability = np.ones(shape, dtype=np.float32)
     for _ in range(_ITERATIONS):
-        share = probability[entry]
-        share /= np.bincount(slot, weights=share, minlength=len(targets))[slot]
-        counts = np.bincount(entry, weights=share, minlength=len(combinations))
-        probability = counts / np.bincount(source, weights=counts, minlength=vocab_size)[source]
-    return combinations, probability
+        counts = np.zeros(shape, dtype=np.float32)
+        for source, target in blocks:
+            row, slot = _combinations(source, target)
+            entry = row.astype(np.int64) * len(occurring) + column[target.ids][slot]
+            share = probability.ravel()[entry]
+            share /= np.bincount(slot, weights=share)[slot].astype(np.float32)
+            np.add.at(counts.ravel(), entry, share)
+        counts /= np.maximum(counts.sum(1, keepdims=True), np.float32(1e-12))
+        probability = counts
+    return probability
 
 
-def _likeliest(
-    combinations: Int[np.ndarray, " c"], probability: Float[np.ndarray, " c"], vocab_size: int
-) -> Int[np.ndarray, "v likely"]:
-    """The likeliest translations of each piece; EOS where there are fewer."""
-    source, target = np.divmod(combinations, vocab_size)
-    order = np.lexsort((-probability, source))
-    source, target = source[order], target[order]
-    rank = np.arange(len(source)) - np.searchsorted(source, source)
-    table = np.full((vocab_size, LIKELY), EOS)
-    kept = rank < LIKELY
-    table[source[kept], rank[kept]] = target[kept]
+def _combinations(source: _Side, target: _Side) -> tuple[Int[np.ndarray, " c"], Int[np.ndarray, " c"]]:
+    """Each source piece of each pair with each of the pair's target pieces: its id, and where that is in `target`."""
+    times = np.repeat(target.counts, source.counts)
+    begin = np.repeat(np.cumsum(target.counts) - target.counts, source.counts)
+    first = np.cumsum(times) - times
+    return np.repeat(source.ids, times), np.arange(times.sum()) - np.repeat(first - begin, times)
+
+
+def _likeliest(probability: Float[np.ndarray, "v t"], occurring: Int[np.ndarray, " t"]) -> Int[np.ndarray, "v likely"]:
+    """The likeliest translations of each piece in ascending order, which takes less space; EOS where there are fewer."""
+    table, kept = np.full((len(probability), LIKELY), EOS), min(LIKELY, len(occurring))
+    for row, line in zip(table, probability, strict=True):
+        some = np.sort(np.argpartition(-line, kept - 1)[:kept])
+        row[:kept] = np.where(line[some] > 0, occurring[some], EOS)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import platform
 from dataclasses import replace
 from pathlib import Path
@@ -307,7 +308,8 @@ def test_int8_is_close_to_single_precision(
         )
         latent = about.fingerprint if config.kind == "latent" else latent
     bundles = {kind: Graphs(bundle, seven_bits=seven_bits) for kind, bundle in open_model(tmp_path).items()}
-    model = OnnxLatent(bundles["latent"], {"score": bundles["score"]}, DIM, tokenizer.size)
+    everything = Shortlist(np.zeros((tokenizer.size, 0), dtype=np.int64), np.arange(1, tokenizer.size))
+    model = OnnxLatent(bundles["latent"], {"score": bundles["score"]}, everything, DIM, tokenizer.size)
     exact = expected.networks.latent
     assert exact is not None
     for sentence in sentences:
@@ -322,8 +324,10 @@ def test_int8_is_close_to_single_precision(
         memory = model.posterior_memory(source)
         assert _error(model.posterior(same, layout, memory).mean, posterior.mean.numpy()) < 0.06
         states = exact.decode(prior, places, exact.decoder_stack.project_kv(encoded))
-        logits = model.logits(prior.numpy(), layout, source)
+        logits = model.logits(prior.numpy(), layout, source).values
         assert _error(logits, exact.embedding.logits(states).numpy()) < 0.06
+        shortlisted = model.shortlisted(prior.numpy(), layout, source)
+        np.testing.assert_array_equal(shortlisted.values, logits[..., 1:])
 
 
 def _error(found: np.ndarray, exact: np.ndarray) -> float:
@@ -371,6 +375,77 @@ def test_only_pieces_of_the_shortlist_are_written_and_all_can_be_scored(
         assert set(beam_search(teacher, sentence, BeamConfig(beam=2)).decoded) <= set(allowed.tolist())
         outside = next(id_ for id_ in range(4, tokenizer.size) if id_ not in allowed)
         assert np.isfinite(teacher.score(sentence, [[outside, 5], [5]])).all()
+
+
+LATENT_WAYS = [options for options in WAYS if options.method != "teacher"]
+
+
+def _with_shortlist(translator: Translator, shortlist: Shortlist | None) -> OnnxEngine:
+    """The engine of a translator, whose latent model has another shortlist."""
+    engine = copy.copy(translator.backend)
+    assert isinstance(engine, OnnxEngine)
+    engine.latent = copy.copy(engine.latent)
+    assert engine.latent is not None
+    engine.latent._shortlist = shortlist
+    return engine
+
+
+def _few(tokenizer: Tokenizer) -> Shortlist:
+    """A shortlist that does not have most pieces."""
+    likely = np.arange(tokenizer.size)[:, None] + np.array([[1, 2]])
+    return Shortlist(likely % tokenizer.size, np.array([0, 1, 2, 3, 300, 301, 302]))
+
+
+@pytest.mark.parametrize("options", LATENT_WAYS, ids=str)
+def test_a_latent_shortlist_of_all_pieces_changes_nothing(
+    translator: Translator, sentences: list[list[int]], tokenizer: Tokenizer, options: DecodingOptions
+) -> None:
+    everything = Shortlist(np.zeros((tokenizer.size, 0), dtype=np.int64), np.arange(tokenizer.size))
+    engine = _with_shortlist(translator, everything)
+    assert engine.candidates(sentences, options) == translator.backend.candidates(sentences, options)
+
+
+@pytest.mark.parametrize("options", LATENT_WAYS, ids=str)
+def test_the_latent_model_writes_pieces_of_the_shortlist(
+    translator: Translator, sentences: list[list[int]], tokenizer: Tokenizer, options: DecodingOptions
+) -> None:
+    """Sentence by sentence as many at once."""
+    engine, shortlist = _with_shortlist(translator, _few(tokenizer)), _few(tokenizer)
+    found = engine.candidates(sentences, options)
+    for sentence, candidates in zip(sentences, found, strict=True):
+        allowed = set(shortlist.pieces(sentence).tolist())
+        assert all(set(candidate.decoded) <= allowed for candidate in candidates.all)
+        assert engine.candidates([sentence], options) == [candidates]
+    assert found != translator.backend.candidates(sentences, options)
+
+
+def test_a_shortlist_does_not_change_the_scores_of_targets(
+    translator: Translator, sentences: list[list[int]], tokenizer: Tokenizer
+) -> None:
+    """Also those of pieces that are not in it."""
+    engine = _with_shortlist(translator, _few(tokenizer))
+    targets = [sentence[:-1][::-1] for sentence in sentences]
+    allowed = _few(tokenizer).pieces(sentences[0])
+    targets[0] = next([id_] for id_ in range(4, tokenizer.size) if id_ not in allowed)
+    plain = _with_shortlist(translator, None)
+    engine.teacher = plain.teacher = None
+    annotations = (each.annotate(sentences, targets, log_probs=True) for each in (engine, plain))
+    for one, other in zip(*annotations, strict=True):
+        assert one.log_probs == other.log_probs
+        np.testing.assert_array_equal(one.attention, other.attention)
+
+
+def test_a_trace_shows_what_a_shortlist_leaves(
+    translator: Translator, sentences: list[list[int]], tokenizer: Tokenizer
+) -> None:
+    engine, options = _with_shortlist(translator, _few(tokenizer)), DecodingOptions("delta", 2, remove_repeats="none")
+    for sentence in sentences:
+        trace = engine.trace(sentence, options)
+        allowed = {*_few(tokenizer).pieces(sentence).tolist(), BLANK}
+        assert all(set(step.ids) <= allowed for step in trace.steps)
+        assert all(max(step.log_probs) <= 0 for step in trace.steps)
+        assert np.isfinite(trace.steps[-1].log_probs).all()
+        assert engine.field_around(trace, options, 0, [[0.0] * DIM])
 
 
 # Postprocessing.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from latentmt.data import tokens as in_torch
 from latentmt.data.tokenizer import BLANK, EOS
 from latentmt.engines.onnx import outputs, tokens
+from latentmt.engines.onnx.outputs import Logits
 from latentmt.models.ctc import CTCOutput
 from latentmt.models.outputs import OutputConfig, TokenOutput
 from latentmt.nn.attention import EncoderOutput
@@ -60,10 +61,10 @@ def test_the_same_is_read(embedding: Embedding, sizes: list[int], seed: int, ups
     logits = logits_of(seed, places)
     logits[..., BLANK] += 2
     states = torch.tensor(logits)
-    labels = own.labels(logits, places)
+    labels = own.labels(Logits(logits), places)
     assert labels.tolist() == exact.labels(states, same, embedding).tolist()
     assert own.written(labels, places).tolist() == exact.written(torch.tensor(labels), same).tolist()
-    found, expected = own.read(logits, places), exact.read(states, same, embedding)
+    found, expected = own.read(Logits(logits), places), exact.read(states, same, embedding)
     for row, ids, real in zip(found.rows, expected.ids, expected.layout.real, strict=True):
         assert row == ids[real].tolist()
     if upsampling > 1:
@@ -80,7 +81,7 @@ def test_likelihoods_and_alignments_are_the_same(
     places, same = layouts([len(row) for row in targets] if upsampling == 1 else sizes[: len(targets)])
     logits = logits_of(seed, places)
     states = torch.tensor(logits)
-    found = own.log_prob(logits, places, target)
+    found = own.log_prob(Logits(logits), places, target)
     expected = exact.log_prob(states, same, embedding, same_target)
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-9)
     values = torch.arange(3 * same.real.shape[1], dtype=torch.float64).reshape(1, -1, 3).expand(len(targets), -1, -1)
@@ -88,7 +89,7 @@ def test_likelihoods_and_alignments_are_the_same(
     written = torch.isfinite(expected.sum(1))
     for row in range(len(targets)):
         size, alone = int(places.lengths[row]), tokens.Tokens.padded([targets[row]])
-        only = partial(np.asarray, logits[row : row + 1, :size])
+        only = partial(Logits, logits[row : row + 1, :size])
         mean = own.to_tokens(values[row, :size].numpy(), only, tokens.Layout(places.lengths[row : row + 1]), alone)
         one = aligned[row, : len(targets[row])] if written[row] else torch.zeros(len(targets[row]), 3)
         np.testing.assert_allclose(mean, one.numpy(), atol=1e-9)
@@ -99,7 +100,7 @@ def test_a_place_writes_a_token_as_probably_as_in_torch(targets: list[list[int]]
     own, sizes = OWN[2], sizes[: len(targets)]
     target, same_target = tokens.Tokens.padded(targets), in_torch.Tokens.padded(targets)
     places, same = layouts(sizes)
-    lattice = own._lattice(logits_of(seed, places), places, target)
+    lattice = own._lattice(Logits(logits_of(seed, places)), places, target)
     scores = torch.tensor(logits_of(seed, places)).log_softmax(2)
     labels = torch.nn.functional.pad(same_target.ids, (0, 1), value=BLANK)
     scores = scores.gather(2, labels[:, None].expand(-1, scores.shape[1], -1))

@@ -218,3 +218,17 @@ def test_long_rows_stay_finite() -> None:
     found, short = rows_of(device_search([logits, logits[:3]], fusion))
     assert [found, short] == host_search([logits, logits[:3]], fusion)
     assert 60 < len(found) < 200
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_columns_may_be_those_of_a_few_pieces(seed: int) -> None:
+    """Then the others cannot be written, as if they were infinitely unlikely. PAD and UNK never are."""
+    vocabulary, pieces = 12, np.array([PAD, UNK, BLANK, EOS, 5, 8, 11])
+    fusion = Fusion(random_model(seed, vocabulary, order=3), weight=0.5, beam=4)
+    logits = random_logits(seed, 9, vocabulary)
+    logits[:, PAD] += seed
+    without = np.where(np.isin(np.arange(vocabulary), pieces), logits, -np.inf)
+    found = on_host.beam_search(logits[:, pieces], fusion, pieces)
+    assert found == on_host.beam_search(without, fusion)
+    assert set(found) <= {EOS, 5, 8, 11}
+    assert on_host.beam_search(logits, fusion, np.arange(vocabulary)) == on_host.beam_search(logits, fusion)

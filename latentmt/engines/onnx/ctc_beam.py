@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from latentmt.data.tokenizer import BLANK, EOS, SPECIAL
 from latentmt.ngrams.fusion import MARGIN, MAX_LABELS, Fusion
@@ -42,10 +42,15 @@ class _Hypothesis:
         return self.tokens[-1] if self.tokens else BLANK
 
 
-def beam_search(logits: Float[np.ndarray, "p v"], fusion: Fusion[NgramModel]) -> list[int]:
-    """The target, EOS included, of the logits at the places of a sentence."""
+def beam_search(
+    logits: Float[np.ndarray, "p v"], fusion: Fusion[NgramModel], pieces: Int[np.ndarray, " v"] | None = None
+) -> list[int]:
+    """The target, EOS included, of the logits at the places of a sentence.
+
+    `pieces`: the piece of each column, in ascending order. Default: all pieces.
+    """
     beam = [_Hypothesis((), fusion.model.start, 0.0, 0.0, NEVER)]
-    for labels in [*_likely(logits[:-1]), {EOS: 0.0}]:  # the last place is EOS's
+    for labels in [*_likely(logits[:-1], pieces), {EOS: 0.0}]:  # the last place is EOS's
         if len(labels) == 1 and BLANK in labels:  # nothing to choose, as at most places
             for each in beam:
                 each.blank, each.token = each.total, NEVER
@@ -83,19 +88,19 @@ def _extended(old: _Hypothesis, token: int, log_prob: float, fusion: Fusion[Ngra
     return _Hypothesis((*old.tokens, token), state, old.bonus + fusion.bonus(cost), NEVER, log_prob)
 
 
-def _likely(logits: Float[np.ndarray, "p v"]) -> list[dict[int, float]]:
+def _likely(logits: Float[np.ndarray, "p v"], pieces: Int[np.ndarray, " v"] | None) -> list[dict[int, float]]:
     """The labels of each place whose logits are within `MARGIN` of the best one, less that one; the best first.
 
     Every way through the lattice has a label at each place, so what all labels of a place share makes no difference.
     """
+    pieces = np.arange(logits.shape[1]) if pieces is None else pieces
     top = logits.argmax(1)
-    if not _FORBIDDEN.isdisjoint(top.tolist()):  # hardly ever
-        logits = logits.copy()
-        logits[:, list(_FORBIDDEN)] = -np.inf
+    if not _FORBIDDEN.isdisjoint(pieces[top].tolist()):  # hardly ever
+        logits = np.where(np.isin(pieces, list(_FORBIDDEN)), -np.inf, logits)
         top = logits.argmax(1)
     best = np.take_along_axis(logits, top[:, None], 1)
-    places, labels = np.divmod(np.flatnonzero(logits > best - MARGIN), logits.shape[1])
-    scores = (logits[places, labels] - best[places, 0]).tolist()
+    places, columns = np.divmod(np.flatnonzero(logits > best - MARGIN), logits.shape[1])
+    scores, labels = (logits[places, columns] - best[places, 0]).tolist(), pieces[columns]
     found: list[list[tuple[float, int]]] = [[] for _ in logits]
     for place, label, score in zip(places.tolist(), labels.tolist(), scores, strict=True):
         if label not in _FORBIDDEN:

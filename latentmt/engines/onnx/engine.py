@@ -177,7 +177,7 @@ def _latent(bundles: Mapping[str, Bundle], graphs: Mapping[str, Graphs]) -> Onnx
     fields = {kind: graph for kind, graph in graphs.items() if is_field(kind)}
     bundle = bundles["latent"]
     latent_dim = _size(bundle, "latent", "latent_dim")
-    return OnnxLatent(graphs["latent"], fields, latent_dim, bundle.tokenizer.size)
+    return OnnxLatent(graphs["latent"], fields, _shortlist(bundle), latent_dim, bundle.tokenizer.size)
 
 
 def _teacher(bundles: Mapping[str, Bundle], graphs: Mapping[str, Graphs]) -> OnnxTeacher | None:

@@ -16,6 +16,7 @@ from onnxruntime import OrtValue
 from latentmt.engines.backend import CheckCancelled
 from latentmt.engines.onnx.graphs import Graphs
 from latentmt.engines.onnx.outputs import CTCOutput, Logits, Output, TokenOutput
+from latentmt.engines.onnx.shortlist import Shortlist
 from latentmt.engines.onnx.tokens import Layout, Tokens
 from latentmt.errors import UserError
 from latentmt.ngrams.fusion import Fusion
@@ -58,16 +59,26 @@ class Source:
     """Keys and values for the prior."""
     decoder: OrtValue
     """Keys and values for the decoder."""
+    shortlist: Int[np.ndarray, " k"] | None = None
+    """The pieces that targets are read from, in ascending order. None: all."""
 
 
 class OnnxLatent:
     """A latent model and its learned fields."""
 
-    def __init__(self, graphs: Graphs, fields: Mapping[str, Graphs], latent_dim: int, vocab_size: int) -> None:
+    def __init__(
+        self,
+        graphs: Graphs,
+        fields: Mapping[str, Graphs],
+        shortlist: Shortlist | None,
+        latent_dim: int,
+        vocab_size: int,
+    ) -> None:
         graphs.require("encode", "prior", "decode", "posterior_memory", "posterior", "attention")
+        graphs.require(*(["decode_shortlist"] if shortlist else []))
         for field in fields.values():
             field.require("memory", "field")
-        self._graphs, self._fields = graphs, fields
+        self._graphs, self._fields, self._shortlist = graphs, fields, shortlist
         upsampling = graphs.index.upsampling
         self.output: Output = CTCOutput(upsampling) if upsampling else TokenOutput()
         self.latent_dim, self._vocab_size = latent_dim, vocab_size
@@ -84,7 +95,10 @@ class OnnxLatent:
         shapes = by_token, *([(classes,)] if classes else []), by_token, by_token
         inputs = {"ids": np.array([ids], dtype=np.int64)}
         states, *lengths, prior, decoder = self._graphs.run("encode", inputs, *shapes)
-        return Source(ids, states, lengths[0].numpy() if lengths else np.zeros(0, np.float32), prior, decoder)
+        shortlist = self._shortlist.pieces(ids) if self._shortlist else None
+        return Source(
+            ids, states, lengths[0].numpy() if lengths else np.zeros(0, np.float32), prior, decoder, shortlist
+        )
 
     def predict_lengths(self, source: Source, count: int, bias: float) -> Int[np.ndarray, " {count}"]:
         return self.output.predict_lengths(len(source.ids), source.lengths, count, bias)
@@ -110,14 +124,23 @@ class OnnxLatent:
         return self._graphs.run("posterior_memory", {"states": source.states}, (1, len(source.ids), None))[0]
 
     def read(self, z: Latents, places: Layout, source: Source, fusion: Fusion[NgramModel] | None = None) -> Tokens:
-        """The likeliest y given z and x, or the best with a language model."""
-        parts = [self.output.read(self.logits(z[rows], part, source), part, fusion) for rows, part in places.parts()]
+        """The likeliest y given z and x, of pieces of the shortlist, or the best with a language model."""
+        parts = [
+            self.output.read(self.shortlisted(z[rows], part, source), part, fusion) for rows, part in places.parts()
+        ]
         return parts[0] if len(parts) == 1 else Tokens.padded([row for part in parts for row in part.rows])
 
     def logits(self, z: Latents, places: Layout, source: Source) -> Logits:
-        """The logits of all pieces at each place."""
+        """The logits of all pieces at each place, which scores need."""
         inputs = {"z": z, "memory": source.decoder, "bias": places.bias}
-        return self._graphs.arrays("decode", inputs, (*places.real.shape, self._vocab_size))[0]
+        return Logits(*self._graphs.arrays("decode", inputs, (*places.real.shape, self._vocab_size)))
+
+    def shortlisted(self, z: Latents, places: Layout, source: Source) -> Logits:
+        """The logits of the shortlist's pieces; of all without one."""
+        if (pieces := source.shortlist) is None:
+            return self.logits(z, places, source)
+        inputs = {"z": z, "memory": source.decoder, "bias": places.bias, "pieces": pieces}
+        return Logits(*self._graphs.arrays("decode_shortlist", inputs, (*places.real.shape, len(pieces))), pieces)
 
     def log_prob(self, z: Latents, places: Layout, target: Tokens, source: Source) -> Float[np.ndarray, "n t"]:
         """log p(y|z,x), token by token; 0 at padding."""

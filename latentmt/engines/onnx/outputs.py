@@ -6,7 +6,8 @@ The counterpart of `models/outputs.py` and `models/ctc.py`, for rows of one sent
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -24,15 +25,32 @@ from latentmt.options import LENGTH_LIMIT, MAX_POSITIONS
 MIN_LENGTH = 2
 """The shortest target: a piece and EOS."""
 
-Logits = Float[np.ndarray, "n p v"]
 Labels = Int[np.ndarray, "n p"]
 
 
-def log_probs(logits: Logits, ids: Int[np.ndarray, "n p k"]) -> Float[np.ndarray, "n p k"]:
-    """log softmax at these ids."""
-    highest = logits.max(-1, keepdims=True)
-    normaliser = highest + np.log(np.exp(logits - highest).sum(-1, keepdims=True))
-    return np.take_along_axis(logits, ids, 2) - normaliser
+@dataclass(frozen=True)
+class Logits:
+    """The logits of pieces at each place."""
+
+    values: Float[np.ndarray, "n p v"]
+    pieces: Int[np.ndarray, " v"] | None = None
+    """The piece of each column, in ascending order. None: all pieces."""
+
+    def best(self) -> Labels:
+        """The likeliest id at each place."""
+        columns = self.values.argmax(-1)
+        return columns if self.pieces is None else self.pieces[columns]
+
+    def log_probs(self, ids: Int[np.ndarray, "n p k"]) -> Float[np.ndarray, "n p k"]:
+        """log softmax at these ids, for which all pieces are needed."""
+        assert self.pieces is None
+        highest = self.values.max(-1, keepdims=True)
+        normaliser = highest + np.log(np.exp(self.values - highest).sum(-1, keepdims=True))
+        return np.take_along_axis(self.values, ids, 2) - normaliser
+
+    def rows(self, places: Layout) -> Iterator[Float[np.ndarray, "p v"]]:
+        """The logits of each row at its places."""
+        return (row[:length] for row, length in zip(self.values, places.lengths, strict=True))
 
 
 class Output(ABC):
@@ -107,10 +125,10 @@ class TokenOutput(Output):
         return {"ids": target.ids, "bias": places.bias}
 
     def log_prob(self, logits: Logits, places: Layout, target: Tokens) -> Float[np.ndarray, "n t"]:
-        return np.where(places.real, log_probs(logits, target.ids[..., None])[..., 0], 0.0)
+        return np.where(places.real, logits.log_probs(target.ids[..., None])[..., 0], 0.0)
 
     def labels(self, logits: Logits, places: Layout) -> Labels:
-        return np.where(places.real, logits.argmax(-1), PAD)
+        return np.where(places.real, logits.best(), PAD)
 
     def labels_of(self, logits: Logits, places: Layout, target: Tokens) -> Labels:
         return target.ids
@@ -154,7 +172,7 @@ class CTCOutput(Output):
         return np.where(target.layout.real, conditional, 0.0)
 
     def labels(self, logits: Logits, places: Layout) -> Labels:
-        labels = np.where(places.real, logits.argmax(-1), PAD)
+        labels = np.where(places.real, logits.best(), PAD)
         labels[np.arange(len(labels)), places.lengths - 1] = EOS
         return labels
 
@@ -170,8 +188,7 @@ class CTCOutput(Output):
     def read(self, logits: Logits, places: Layout, fusion: Fusion[NgramModel] | None = None) -> Tokens:
         if fusion is None:
             return super().read(logits, places)
-        rows = zip(logits, places.lengths, strict=True)
-        return Tokens.padded([beam_search(row[:length], fusion) for row, length in rows])
+        return Tokens.padded([beam_search(row, fusion, logits.pieces) for row in logits.rows(places)])
 
     def to_tokens(
         self, values: Float[np.ndarray, "p k"], logits: Callable[[], Logits], places: Layout, target: Tokens
@@ -182,4 +199,4 @@ class CTCOutput(Output):
     def _lattice(self, logits: Logits, places: Layout, target: Tokens, best: bool = False) -> Lattice:
         blank = np.full((len(target.ids), 1), BLANK)
         labels = np.concatenate((target.ids, blank), 1)[:, None]
-        return Lattice.walk(log_probs(logits, labels.repeat(logits.shape[1], 1)), places, target, best)
+        return Lattice.walk(logits.log_probs(labels.repeat(logits.values.shape[1], 1)), places, target, best)

@@ -1,9 +1,8 @@
 """A lexical shortlist: the pieces that the translation of a source is likely to need.
 
-The teacher predicts one token at a time, so a product with the whole vocabulary takes a large part of its time. (It is
-a small part of the latent model's, which predicts all tokens at once, so that has no shortlist.) The shortlist of a
-sentence has the likeliest translations of each of its pieces, the pieces themselves, and the most frequent pieces of
-the target language. It depends on the sentence alone.
+A product with the whole vocabulary takes a large part of the teacher's time, which predicts one token at a time, and an
+eighth of the latent model's first guess. The shortlist of a sentence has the likeliest translations of each of its
+pieces, the pieces themselves, and pieces that are in every shortlist. It depends on the sentence alone.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from latentmt.data.arrays import read_arrays
 from latentmt.errors import UserError
 
 FILE = "shortlist.npz"
-"""The file in the bundle of a teacher."""
+"""The file in the bundle of a teacher or a latent model."""
 
 
 class Shortlist:

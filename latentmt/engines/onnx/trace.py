@@ -10,7 +10,6 @@ import numpy as np
 
 from latentmt.data.tokenizer import BLANK
 from latentmt.engines.onnx.latent import Latents, OnnxLatent, Source
-from latentmt.engines.onnx.outputs import log_probs
 from latentmt.engines.onnx.postprocess import Postprocessor
 from latentmt.engines.onnx.search import fusion_of, search
 from latentmt.engines.onnx.teacher import OnnxTeacher
@@ -72,9 +71,9 @@ def _step(
 ) -> Step:
     z = np.ascontiguousarray(z)
     places, output = Layout(np.array([z.shape[1]])), model.output
-    logits = model.logits(z, places, source)
-    target = output.read(logits, places, fusion) if fusion else None
-    labels = output.labels_of(logits, places, target) if target else output.labels(logits, places)
+    read, logits = model.shortlisted(z, places, source), model.logits(z, places, source)
+    target = output.read(read, places, fusion) if fusion else None
+    labels = output.labels_of(logits, places, target) if target else output.labels(read, places)
     ids = np.where(output.written(labels, places), labels, BLANK)
-    certainty = log_probs(logits, labels[..., None])[..., 0]
+    certainty = logits.log_probs(labels[..., None])[..., 0]
     return Step(number, z[0].tolist(), ids[0].tolist(), certainty[0].tolist(), milliseconds)

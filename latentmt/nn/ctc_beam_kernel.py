@@ -87,15 +87,16 @@ def _beam_search(
     bonus = tl.zeros([BEAM], tl.float32)
     blank, token = tl.where(slot == 0, 0.0, never), bonus + never
     for place in range(places):
-        if tl.load(real + first + place) != 0:
-            at = (first + place) * count + column
-            label = tl.load(labels + at, mask=column < count, other=BLANK)
-            score = tl.load(scores + at, mask=column < count, other=never)
-
+        tried = tl.load(real + first + place).to(tl.int32) * count
+        at = (first + place) * count + column
+        label = tl.load(labels + at, mask=column < tried, other=BLANK)
+        score = tl.load(scores + at, mask=column < tried, other=never)
+        total, ended = _plus(blank, token), last == EOS
+        blank_score = tl.max(tl.where(label == BLANK, score, never), 0)
+        step = slot.to(tl.int64)
+        if tl.max(((label != BLANK) & (score > never / 2)).to(tl.int32), 0) != 0:
             # The prefixes as they are.
-            total, ended = _plus(blank, token), last == EOS
             at_last = label[None, :] == last[:, None]
-            blank_score = tl.max(tl.where(label == BLANK, score, never), 0)
             repeat_score = tl.max(tl.where(at_last, score[None, :], never), 1)
             stayed_blank = tl.where(ended, never, total + blank_score)
             stayed_token = token + repeat_score
@@ -123,12 +124,12 @@ def _beam_search(
                 best = tl.min(tl.where(rank == tl.max(rank, 0), number, BEAM * COLUMNS), 0)
                 chosen = tl.where(slot == pick, best, chosen)
                 rank = tl.where(number == best, -float("inf"), rank)
-            parent, exists = chosen // COLUMNS, slot < beam
+            parent, kept = chosen // COLUMNS, slot < beam
             stayed = chosen % COLUMNS == count
             written = tl.gather(label, chosen % COLUMNS, 0)
             new = tl.gather(tl.reshape(longer, [BEAM * COLUMNS]), chosen, 0)
-            blank = tl.where(exists & stayed, tl.gather(stayed_blank, parent, 0), never)
-            token = tl.where(exists, tl.where(stayed, tl.gather(stayed_token, parent, 0), new), never)
+            blank = tl.where(kept & stayed, tl.gather(stayed_blank, parent, 0), never)
+            token = tl.where(kept, tl.where(stayed, tl.gather(stayed_token, parent, 0), new), never)
             bonus = tl.gather(tl.reshape(gained, [BEAM * COLUMNS]), chosen, 0)
             hashed = tl.gather(hashed, parent, 0)
             hashed = tl.where(stayed, hashed, (hashed + written + 1) * MULTIPLIER)
@@ -140,7 +141,10 @@ def _beam_search(
                 node = tl.gather(tl.reshape(after[level], [BEAM * COLUMNS]), chosen, 0)
                 states += (tl.where(stayed, tl.gather(nodes[level + 1], parent, 0), node),)
             nodes = states
-            tl.store(way + (first + place) * BEAM + slot, tl.where(stayed, 0, written + 1) * BEAM + parent)
+            step = tl.where(stayed, 0, written + 1) * BEAM + parent
+        elif tried > 0:  # only a blank is tried: all stay, in the same order
+            blank, token = tl.where(ended, never, total + blank_score), tl.zeros([BEAM], tl.float32) + never
+        tl.store(way + (first + place) * BEAM + slot, step)
     tl.debug_barrier()  # what some threads wrote, all read
 
     size = tl.sum(tl.where(slot == 0, length, 0), 0)
@@ -149,7 +153,7 @@ def _beam_search(
     for behind in range(places):
         place = places - 1 - behind
         tl.store(tokens + first + place, PAD, mask=place >= size)
-        step = tl.load(way + (first + place) * BEAM + at, mask=tl.load(real + first + place) != 0, other=at)
+        step = tl.load(way + (first + place) * BEAM + at)
         at, written = step % BEAM, step // BEAM
         position -= (written > 0).to(tl.int32)
         tl.store(tokens + first + position, written - 1, mask=written > 0)

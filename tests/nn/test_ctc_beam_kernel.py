@@ -68,6 +68,7 @@ SHAPES = [
     (2, 9, 12, 8, 4, 5, 2.0, -1.0, 3.0),
     (2, 12, 10, 7, 16, 3, 0.3, 1.0, 0.5),
     (2, 13, 6, 2, 5, 3, 0.3, 0.0, 2.0),
+    (3, 16, 6, 4, 4, 3, 0.3, 4.0, 3.0),
 ]
 
 
@@ -84,18 +85,19 @@ def test_the_kernel_reads_what_the_loop_reads(shape: tuple[int, int, int, int, i
 
 
 def test_the_shapes_have_what_is_special() -> None:
-    """Repeated tokens, which need a blank between them, EOS before the last place, and places that are no row's."""
-    repeats = early = padding = 0
+    """Repeated tokens, EOS before the last place, places that can only be blank, and places that are no row's."""
+    repeats = early = blanks = padding = 0
     for rows, places, vocabulary, count, beam, order, weight, blank, spread in SHAPES:
         fusion = Fusion(tables(random_model(places, vocabulary, order)), weight, beam)
         labels, logits, layout = random_labels(0, rows, places, vocabulary, count, blank, spread)
         given = ctc_beam._likely(labels, logits, layout)
         tokens, _ = loop(*given, layout, fusion)
         repeats += int(((tokens[:, 1:] == tokens[:, :-1]) & (tokens[:, 1:] > EOS)).sum())
-        tried = (given[0] == EOS) & (given[1] > ctc_beam.NEVER) & layout.real[..., None]
-        early += int((tried.sum((1, 2)) > 1).sum())
+        tried = (given[1] > ctc_beam.NEVER) & layout.real[..., None]
+        early += int(((tried & (given[0] == EOS)).sum((1, 2)) > 1).sum())
+        blanks += int((layout.real & ~(tried & (given[0] != BLANK)).any(2)).sum())
         padding += int((~layout.real).sum())
-    assert min(repeats, early, padding) > 2, (repeats, early, padding)
+    assert min(repeats, early, blanks, padding) > 2, (repeats, early, blanks, padding)
 
 
 def test_what_has_ended_is_followed_by_no_blank() -> None:
@@ -110,6 +112,20 @@ def test_what_has_ended_is_followed_by_no_blank() -> None:
     found = ctc_beam_kernel.search(*given, layout.real, *ctc_beam._kernel_arguments(fusion))
     for tokens, _ in (found, loop(*given, layout, fusion)):
         assert tokens.tolist() == [[a, b, EOS]]
+
+
+def test_a_place_that_is_blank_separates_equal_tokens() -> None:
+    """Whatever the language model says, there is nothing else to read."""
+    a, b = 4, 5
+    sentences = corpus([[a, EOS]] * 99 + [[a, a, EOS]])
+    fusion = Fusion(tables(estimate(sentences, sentences, 6, NgramConfig(order=2))), 2.0, 2)
+    labels = torch.tensor([[[a, b], [BLANK, b], [a, b], [EOS, b]]], device=DEVICE)
+    logits = torch.tensor([0.0, -9.0], device=DEVICE).expand(1, 4, 2)
+    layout = Layout.from_lengths(torch.tensor([4], device=DEVICE), 4)
+    given = ctc_beam._likely(labels, logits, layout)
+    found = ctc_beam_kernel.search(*given, layout.real, *ctc_beam._kernel_arguments(fusion))
+    for tokens, _ in (found, loop(*given, layout, fusion)):
+        assert tokens.tolist() == [[a, a, EOS, PAD]]
 
 
 def test_places_that_are_left_out_change_nothing() -> None:

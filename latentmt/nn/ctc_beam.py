@@ -2,12 +2,14 @@
 
 Prefixes of targets are extended place by place. The score of one is the log-probability of all ways to write it with
 the places so far (`lattice.py`), and what the language model adds (`ngrams/fusion.py`). Shapes do not depend on values
-and nothing synchronises with the device. For one sentence on the host: `engines/onnx/ctc_beam.py`.
+and nothing synchronises with the device. On a GPU all places are one kernel (`ctc_beam_kernel.py`). For one sentence on
+the host: `engines/onnx/ctc_beam.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +19,12 @@ from torch import Tensor
 from latentmt.data.tokenizer import BLANK, EOS, PAD
 from latentmt.data.tokens import Layout, Tokens
 from latentmt.ngrams.fusion import MARGIN, Fusion
+from latentmt.ngrams.model import STEP
+from latentmt.nn.fused import HAS_TRITON
 from latentmt.nn.ngrams import NgramTables
 
+MAX_BEAM = 16
+"""The kernel holds the prefixes of a row in registers, up to this number."""
 NEVER = -1e30
 """The log-probability of what cannot happen. Finite, so that sums of it are no NaN."""
 _MULTIPLIER = 6364136223846793005
@@ -75,14 +81,34 @@ def beam_search(
     labels: Int[Tensor, "r p k"], logits: Float[Tensor, "r p k"], places: Layout, fusion: Fusion[NgramTables]
 ) -> Tokens:
     """The best target of each row, given the likeliest labels of each place and their logits, the best first."""
-    labels, scores = _likely(labels, logits, places)
+    tokens, length = _best(*_likely(labels, logits, places), places.real, fusion)
+    return Tokens(tokens, Layout.from_lengths(length, tokens.shape[1]))
+
+
+def _best(
+    labels: Int[Tensor, "r p k"], scores: Float[Tensor, "r p k"], real: Bool[Tensor, "r p"], fusion: Fusion[NgramTables]
+) -> tuple[Int[Tensor, "r p"], Int[Tensor, " r"]]:
+    """The tokens of the best prefix of each row after all places, `PAD` behind them, and their number."""
+    if HAS_TRITON and labels.is_cuda and fusion.beam <= MAX_BEAM:
+        from latentmt.nn import ctc_beam_kernel
+
+        run = ctc_beam_kernel.search_op if torch.compiler.is_compiling() else ctc_beam_kernel.search
+        return run(labels, scores, real, *_kernel_arguments(fusion))
     beam = _start(labels, fusion)
     for place in range(labels.shape[1]):
         after = _extended(beam, labels[:, place], scores[:, place], fusion)
-        beam = after.where(places.real[:, place], beam)
+        beam = after.where(real[:, place], beam)
     tokens, length = beam.tokens[:, 0], beam.length[:, 0]
-    layout = Layout.from_lengths(length, tokens.shape[1])
-    return Tokens(tokens.masked_fill(~layout.real, PAD), layout)
+    written = torch.arange(tokens.shape[1], device=tokens.device) < length[:, None]
+    return tokens.masked_fill(~written, PAD), length
+
+
+def _kernel_arguments(fusion: Fusion[NgramTables]) -> tuple[Any, ...]:
+    """What the kernel is told of the language model and of this file."""
+    model = fusion.model
+    tables = (model.levels(name) for name in ("keys", "costs", "backoffs"))
+    # A token adds weight · (surprisal − cost), as `Fusion.bonus` says.
+    return model.start, *tables, model.surprisal, fusion.weight * STEP, fusion.beam, NEVER, _MULTIPLIER
 
 
 def _likely(

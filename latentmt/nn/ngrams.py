@@ -49,6 +49,10 @@ class NgramTables(nn.Module):
             nodes.append(torch.where(known, at, NONE))
         return cost.float(), torch.stack(nodes[: self.order - 1], -1)
 
+    def levels(self, name: str) -> list[Int[Tensor, " n"]]:
+        """The tables of all levels: `keys` (of all but the first), `costs` or `backoffs`."""
+        return [self._table(name, number) for number in range(2 if name == "keys" else 1, self.order + 1)]
+
     def _table(self, name: str, number: int) -> Tensor:
         table: Tensor = getattr(self, f"{name}_{number}")
         return table

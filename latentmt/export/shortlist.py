@@ -101,7 +101,7 @@ def _combinations(source: _Side, target: _Side) -> tuple[Int[np.ndarray, " c"], 
 
 
 def _likeliest(probability: Float[np.ndarray, "v t"], occurring: Int[np.ndarray, " t"]) -> Int[np.ndarray, "v likely"]:
-    """The likeliest translations of each piece in ascending order, which takes less space; EOS where there are fewer."""
+    """The likeliest translations of each piece, ascending, which takes less space; EOS where there are fewer."""
     table, kept = np.full((len(probability), LIKELY), EOS), min(LIKELY, len(occurring))
     for row, line in zip(table, probability, strict=True):
         some = np.sort(np.argpartition(-line, kept - 1)[:kept])

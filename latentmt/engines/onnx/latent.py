@@ -133,14 +133,16 @@ class OnnxLatent:
     def logits(self, z: Latents, places: Layout, source: Source) -> Logits:
         """The logits of all pieces at each place, which scores need."""
         inputs = {"z": z, "memory": source.decoder, "bias": places.bias}
-        return Logits(*self._graphs.arrays("decode", inputs, (*places.real.shape, self._vocab_size)))
+        (values,) = self._graphs.arrays("decode", inputs, (*places.real.shape, self._vocab_size))
+        return Logits(values)
 
     def shortlisted(self, z: Latents, places: Layout, source: Source) -> Logits:
         """The logits of the shortlist's pieces; of all without one."""
         if (pieces := source.shortlist) is None:
             return self.logits(z, places, source)
         inputs = {"z": z, "memory": source.decoder, "bias": places.bias, "pieces": pieces}
-        return Logits(*self._graphs.arrays("decode_shortlist", inputs, (*places.real.shape, len(pieces))), pieces)
+        (values,) = self._graphs.arrays("decode_shortlist", inputs, (*places.real.shape, len(pieces)))
+        return Logits(values, pieces)
 
     def log_prob(self, z: Latents, places: Layout, target: Tokens, source: Source) -> Float[np.ndarray, "n t"]:
         """log p(y|z,x), token by token; 0 at padding."""

@@ -280,8 +280,11 @@ def test_a_shortlist_knows_which_piece_translates_which(monkeypatch: pytest.Monk
     words = [sorted(rng.choice(20, 5, replace=False).tolist()) for _ in range(400)]
     # Piece 10 + w is translated by 500 + w, and every target has the pieces 600 and 601.
     pairs = [([*(10 + w for w in some), EOS], [*(500 + w for w in some[::-1]), 600, 601, EOS]) for some in words]
-    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), [f"▁piece{id_}" for id_ in range(700)]), 700)
-    alone = Shortlist(shortlist._likely[:, :2], np.array([], dtype=np.int64))
+    pieces = [f"▁piece{id_}" for id_ in range(700)]
+    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), pieces), 700)
+    monkeypatch.setattr(shortlist_module, "LIKELY", 2)
+    short = Shortlist.from_bytes(learn_shortlist(_split(pairs), pieces), 700)
+    alone = Shortlist(short._likely, np.array([], dtype=np.int64))
     for word in range(20):
         assert 500 + word in alone.pieces([10 + word])
     assert {600, 601, EOS} <= set(shortlist.pieces([10]).tolist())

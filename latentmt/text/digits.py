@@ -105,7 +105,7 @@ def check_numbers(source: str, target: str, languages: tuple[str, str]) -> Numbe
     repairs = [
         Replacement(other.start, other.end, new)
         for number, other in pairs
-        if (new := format_number(number.text, languages)) != number.text
+        if ((new := format_number(number.text, languages)) != number.text or _is_malformed(other.text, languages[1]))
         and number.keys[0] == other.keys[0]
         and new != other.text
         and ":" not in other.text
@@ -122,6 +122,15 @@ def check_numbers(source: str, target: str, languages: tuple[str, str]) -> Numbe
             extra.remove(other)
             repairs.append(Replacement(other.start, other.end, format_number(number.text, languages)))
     return NumberCheck(sorted(repairs), missing if languages[1] in _SPELT else [])
+
+
+def _is_malformed(number: str, language: str) -> bool:
+    """Whether the language's separator of thousands separates something else ("31,03,2027")."""
+    if language not in SEPARATORS:
+        return False
+    thousands, decimal = map(re.escape, SEPARATORS[language])
+    pattern = rf"\d+(?:{decimal}\d+)?|\d{{1,3}}(?:{thousands}\d{{3}})+(?:{decimal}\d+)?"
+    return SEPARATORS[language][0] in number and re.fullmatch(pattern, number) is None
 
 
 def _paired(

@@ -39,6 +39,9 @@ def test_separators_follow_the_language(german: str, english: str) -> None:
         ("Im Jahr 1984 und 2014.", "In 2014 and 1994.", "In 2014 and 1984."),
         ("300 000 Euro", "300 000 euros", "300 000 euros"),
         ("Zwölf Hunde", "12 dogs", "12 dogs"),
+        ("Bis 31.03.2027.", "Until 31,03,2027.", "Until 31.03.2027."),
+        ("Im Jahr 2027.", "In 20,27.", "In 2027."),
+        ("Bis 31.03.2027.", "Until 31/03/2027.", "Until 31/03/2027."),
     ],
 )
 def test_number_formats_are_corrected(source: str, target: str, repaired: str) -> None:

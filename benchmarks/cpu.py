@@ -48,8 +48,8 @@ from latentmt.translator import Translator
 ROUNDS = 3
 LABELS = {
     ("onnx", "L=0"): (-2, 5, "right"),
-    ("onnx", "score-1"): (-1, -10, "right"),
-    ("onnx", "search"): (0, 6, "center"),
+    ("onnx", "L=0, language model"): (-5, 2, "right"),
+    ("onnx", "delta-1"): (4, -8, "left"),
     ("torch", "default"): (0, -11, "center"),
     ("ctranslate2", "6 + 2 layers, greedy"): (-5, -2, "right"),
     ("ctranslate2", "teacher, beam 4"): (-5, 2, "right"),
@@ -316,9 +316,9 @@ def systems_of(model: str, students: Sequence[str]) -> list[System]:
     """What is compared: the ways of a model on both engines, and autoregressive models in CTranslate2."""
     ways: dict[str, dict[str, Any]] = {
         "L=0": {"method": "prior", "steps": 0, "length_bias": 0.1},
-        "score-1": {"method": "score", "steps": 1, "length_bias": 0.1},
+        "L=0, language model": {"method": "prior", "steps": 0, "length_bias": 0.1, "lm_weight": 0.27},
+        "delta-1": {"method": "delta", "steps": 1, "length_bias": 0.1},
         "default": {},
-        "search": {"method": "delta", "steps": 1, "lengths": 5, "rerank": "decoder", "length_bias": 0.1},
     }
     found = [System(f"latentmt int8: {name}", "onnx", model, way) for name, way in ways.items()]
     found += [System(f"latentmt torch: {name}", "torch", model, way, name == "default") for name, way in ways.items()]

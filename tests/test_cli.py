@@ -184,7 +184,7 @@ def test_errors_in_python_are_one_line_too() -> None:
 def test_a_model_is_inspected_by_its_name_or_folder(tmp_path: Path) -> None:
     by_name = latentmt("inspect", "deen")
     assert by_name.returncode == 0, by_name.stderr
-    for kind in ("latent", "score"):
+    for kind in ("latent", "language_model"):
         assert f"{kind} {read_format(PRETRAINED / 'deen' / kind).fingerprint[:12]}, format" in by_name.stdout
     assert latentmt("inspect", PRETRAINED / "deen").stdout == by_name.stdout
     assert "nowhere: neither a folder nor the name of a model (installed: deen)" in refused("inspect", "nowhere")

@@ -75,6 +75,8 @@ def values_of(schema: dict[str, Any], api: dict[str, Any]) -> st.SearchStrategy[
             return st.booleans()
         case "integer":
             return st.integers(schema.get("minimum", -3), schema.get("maximum", 12))
+        case "number":
+            return st.floats(schema.get("minimum", -3), schema.get("maximum", 12))
         case "array":
             return st.lists(values_of(schema["items"], api), max_size=4)
         case "null":

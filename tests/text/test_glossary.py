@@ -76,7 +76,7 @@ def test_a_file_is_read_with_comments_and_carriage_returns(tmp_path: Path) -> No
         Glossary.read(tmp_path / "none.tsv")
 
 
-@pytest.mark.parametrize("options", [{}, {"verbatim": False}, {"method": "score", "steps": 2}])
+@pytest.mark.parametrize("options", [{}, {"verbatim": False}, {"method": "delta", "steps": 2}])
 def test_every_term_of_a_text_stands_in_its_translation(shipped: Translator, options: dict[str, object]) -> None:
     texts = [
         "Die Bremsscheibe muss vor dem Einbau gereinigt werden.",

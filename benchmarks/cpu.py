@@ -47,8 +47,8 @@ from latentmt.translator import Translator
 
 ROUNDS = 3
 LABELS = {
-    ("onnx", "L=0"): (-2, 5, "right"),
-    ("onnx", "L=0, language model"): (-5, 2, "right"),
+    ("onnx", "L=0"): (-5, -6, "right"),
+    ("onnx", "L=0, language model"): (-4, 4, "right"),
     ("onnx", "delta-1"): (4, -8, "left"),
     ("torch", "default"): (0, -11, "center"),
     ("ctranslate2", "6 + 2 layers, greedy"): (-5, -2, "right"),

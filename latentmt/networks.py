@@ -140,8 +140,8 @@ def save_bundle(
 ) -> BundleFormat:
     """Write a bundle beside `folder` and rename it when it is complete. A bundle that is there is replaced.
 
-    What is there and not a bundle is not replaced. Weights may be `quantised(…)`. `files` are added to the bundle.
-    `parameters`: how many each part has, if that is not the network's.
+    What is there and not a bundle is not replaced. Weights may be `quantised(…)`. `files` are added to the bundle. They
+    are no part of its identity, but for n-grams. `parameters`: how many each part has, if that is not the network's.
     """
     config = _resolved(config)
     check_replaceable(folder)

@@ -25,7 +25,7 @@ from latentmt.errors import UserError
 from latentmt.export import model as export_module
 from latentmt.export import shortlist as shortlist_module
 from latentmt.export.model import Agreement, export
-from latentmt.export.shortlist import LIKELY, learn_shortlist
+from latentmt.export.shortlist import learn_shortlist
 from latentmt.measure.evaluate import Sweep, sweep_options
 from latentmt.networks import load_bundle
 from latentmt.options import DecodingOptions
@@ -281,21 +281,26 @@ def test_a_shortlist_knows_which_piece_translates_which(monkeypatch: pytest.Monk
     # Piece 10 + w is translated by 500 + w, and every target has the pieces 600 and 601.
     pairs = [([*(10 + w for w in some), EOS], [*(500 + w for w in some[::-1]), 600, 601, EOS]) for some in words]
     pieces = [f"▁piece{id_}" for id_ in range(700)]
-    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), pieces), 700)
-    monkeypatch.setattr(shortlist_module, "LIKELY", 2)
-    short = Shortlist.from_bytes(learn_shortlist(_split(pairs), pieces), 700)
+    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), pieces, 50), 700)
+    short = Shortlist.from_bytes(learn_shortlist(_split(pairs), pieces, 2), 700)
     alone = Shortlist(short._likely, np.array([], dtype=np.int64))
     for word in range(20):
         assert 500 + word in alone.pieces([10 + word])
     assert {600, 601, EOS} <= set(shortlist.pieces([10]).tolist())
-    assert shortlist._likely.shape == (700, LIKELY)
+    assert shortlist._likely.shape == (700, 50)
     assert shortlist.pieces([300]).tolist() == sorted({*shortlist._common.tolist(), 300})  # unseen
+
+
+def test_a_shortlist_that_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LATENTMT_MAX_MODEL_GB", "0.000001")
+    with pytest.raises(UserError, match="a shortlist of 700 pieces: needs"):
+        learn_shortlist(_split([([10, EOS], [500, EOS])]), ["▁piece"] * 700, 50)
 
 
 def test_what_names_are_spelt_with_is_in_every_shortlist() -> None:
     pairs = [([600, EOS], [10, EOS])] * 3
     pieces = ["word"] * 600 + ["<0xE4>", "▁", "▁A", "z", "7", "%", "ä", "\ue010", "ab", "▁ab"]
-    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), pieces), len(pieces))
+    shortlist = Shortlist.from_bytes(learn_shortlist(_split(pairs), pieces, 50), len(pieces))
     assert {*range(600, 608), *range(4)} <= set(shortlist.pieces([20]).tolist())
     assert not {608, 609} & set(shortlist.pieces([20]).tolist())
 
@@ -304,9 +309,9 @@ def test_pairs_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
     pairs = [(rng.integers(4, 900, 9).tolist(), rng.integers(4, 900, 7).tolist()) for _ in range(50)]
     pieces = ["word"] * 900
-    whole = learn_shortlist(_split(pairs), pieces)
+    whole = learn_shortlist(_split(pairs), pieces, 50)
     monkeypatch.setattr(shortlist_module, "_BLOCK", 7)
-    one, other = (Shortlist.from_bytes(each, 900) for each in (whole, learn_shortlist(_split(pairs), pieces)))
+    one, other = (Shortlist.from_bytes(each, 900) for each in (whole, learn_shortlist(_split(pairs), pieces, 50)))
     for source, _ in pairs:
         assert one.pieces(source).tolist() == other.pieces(source).tolist()
 
@@ -314,7 +319,7 @@ def test_pairs_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_same_corpus_gives_the_same_shortlist(model: Path) -> None:
     corpus = Corpus.load(model / "corpus")
     pieces = corpus.tokenizer.pieces(range(corpus.tokenizer.size))
-    first, second = (learn_shortlist(corpus.split("train"), pieces) for _ in range(2))
+    first, second = (learn_shortlist(corpus.split("train"), pieces, 50) for _ in range(2))
     one, other = (Shortlist.from_bytes(content, corpus.tokenizer.size) for content in (first, second))
     assert (one.pieces([20, 300]) == other.pieces([20, 300])).all()
 

@@ -29,7 +29,7 @@ from latentmt.errors import UserError
 from latentmt.export.graph import quantisable
 from latentmt.export.networks import graphs
 from latentmt.export.outputs import output_graphs
-from latentmt.export.shortlist import learn_shortlist
+from latentmt.export.shortlist import LIKELY, learn_shortlist
 from latentmt.fields.registry import field_types
 from latentmt.files import make_folder, read_plain, remove, remove_stale, temporary_name, write_atomically
 from latentmt.measure.tokens import edit_distance
@@ -43,6 +43,7 @@ Precision = Literal["int8", "float16"]
 COMPARED = 200
 """Sentences that both engines translate."""
 COMPARED_LM_WEIGHT = 0.25
+"""The weight of the language model there, if there is one."""
 MIN_AGREEMENT = 0.9
 """The share of tokens that must be the same. int8 changes 3 to 4% of them, without a change of BLEU."""
 
@@ -156,7 +157,6 @@ def _write(bundles: dict[str, Bundle], folder: Path, precision: str, corpus: Cor
     sizes: dict[str, int] = {}
     latent: str | None = None
     pieces = corpus.tokenizer.pieces(range(corpus.tokenizer.size))
-    shortlist = learn_shortlist(corpus.split("train"), pieces) if {"latent", "teacher"} & bundles.keys() else b""
     for kind, bundle in bundles.items():
         if kind == LANGUAGE_MODEL:
             sizes[kind] = _copy(bundle, folder / kind)
@@ -164,8 +164,8 @@ def _write(bundles: dict[str, Bundle], folder: Path, precision: str, corpus: Cor
         loaded = load_network(bundle)
         matrices = quantisable(loaded.network) if precision == "int8" else set()
         files = graph_files(loaded.network, kind, matrices)
-        if kind in ("latent", "teacher"):
-            files[SHORTLIST_FILE] = shortlist
+        if kind in LIKELY:
+            files[SHORTLIST_FILE] = learn_shortlist(corpus.split("train"), pieces, LIKELY[kind])
         about = save_bundle(
             folder / kind,
             loaded.config,

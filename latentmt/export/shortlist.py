@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from latentmt.bundle import check_memory
 from latentmt.data.arrays import write_arrays
 from latentmt.data.corpus import Sentences, Split
 from latentmt.data.tokenizer import EOS, SPECIAL
 
-LIKELY = 50
-"""The translations of each piece that are kept, beside those that are in every shortlist."""
+LIKELY = {"latent": 50, "teacher": 100}
+"""The translations of each piece that are kept for a network, beside those that are in every shortlist."""
 COMMON = 400
 """The most frequent pieces, which are in every shortlist."""
 _ITERATIONS = 4
@@ -46,10 +47,10 @@ Block = tuple[_Side, _Side]
 """Sources and targets."""
 
 
-def learn_shortlist(split: Split, pieces: Sequence[str]) -> bytes:
-    """The content of a shortlist's file. `pieces`: all of the tokenizer's, as it writes them.
+def learn_shortlist(split: Split, pieces: Sequence[str], count: int) -> bytes:
+    """The content of a shortlist's file. `pieces`: all of the tokenizer's, as it writes them; `count`: see `LIKELY`.
 
-    It takes 8 bytes for each piece and each piece that targets have.
+    It takes 8 bytes of memory for each piece and each piece that targets have.
     """
     size, starts = len(pieces), range(0, len(split), _BLOCK)
     rows = [slice(start, min(start + _BLOCK, len(split))) for start in starts]
@@ -57,10 +58,11 @@ def learn_shortlist(split: Split, pieces: Sequence[str]) -> bytes:
     frequency = sum((np.bincount(target.ids, minlength=size) for _, target in blocks), np.zeros(size, dtype=np.int64))
     common = np.union1d(np.argsort(-frequency, kind="stable")[:COMMON], _always(pieces))
     occurring = np.flatnonzero(frequency)
+    check_memory(8 * size * len(occurring), f"a shortlist of {size:,} pieces")
     probability = _model_1(blocks, size, occurring)
     probability[:, np.isin(occurring, common)] = 0.0
     smallest = np.min_scalar_type(size)
-    likely = _likeliest(probability, occurring)
+    likely = _likeliest(probability, occurring, count)
     return write_arrays({"likely": likely.astype(smallest), "common": common.astype(smallest)})
 
 
@@ -100,9 +102,11 @@ def _combinations(source: _Side, target: _Side) -> tuple[Int[np.ndarray, " c"], 
     return np.repeat(source.ids, times), np.arange(times.sum()) - np.repeat(first - begin, times)
 
 
-def _likeliest(probability: Float[np.ndarray, "v t"], occurring: Int[np.ndarray, " t"]) -> Int[np.ndarray, "v likely"]:
+def _likeliest(
+    probability: Float[np.ndarray, "v t"], occurring: Int[np.ndarray, " t"], count: int
+) -> Int[np.ndarray, "v likely"]:
     """The likeliest translations of each piece, ascending, which takes less space; EOS where there are fewer."""
-    table, kept = np.full((len(probability), LIKELY), EOS), min(LIKELY, len(occurring))
+    table, kept = np.full((len(probability), count), EOS), min(count, len(occurring))
     for row, line in zip(table, probability, strict=True):
         some = np.sort(np.argpartition(-line, kept - 1)[:kept])
         row[:kept] = np.where(line[some] > 0, occurring[some], EOS)

@@ -34,7 +34,7 @@ class NgramConfig(Section):
 
     order: Annotated[int, Field(ge=2, le=MAX_ORDER)] = 4
     """The most tokens of an n-gram."""
-    ngrams: Annotated[int, Field(ge=1)] = 1_000_000
+    ngrams: Annotated[int, Field(ge=1, le=10_000_000)] = 1_000_000
     """About how many n-grams of two tokens and more are kept."""
 
 

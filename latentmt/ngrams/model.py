@@ -29,6 +29,8 @@ MAX_COST = 255
 ZERO_BACKOFF = 128
 """How a logarithmic backoff of 0 is stored: it may have either sign."""
 MAX_ORDER = 5
+MAX_NGRAMS = 1 << 24
+"""The most n-grams of all lengths, ids included."""
 
 State = tuple[int, ...]
 """The nodes of the last 1, 2, … tokens, as far as the trie has them."""
@@ -106,7 +108,11 @@ class NgramModel:
     def from_bytes(content: bytes, order: int, vocab_size: int) -> NgramModel:
         """The content of a file. The error says what is wrong with it."""
         try:
-            levels = [_level(content, number, order) for number in range(1, order + 1)]
+            levels: list[Level] = []
+            for number in range(1, order + 1):
+                levels.append(_level(content, number, order))
+                if sum(len(level.tokens) for level in levels) > MAX_NGRAMS:
+                    raise ValueError("too many")
             (surprisal,) = read_arrays(content, ["surprisal"])
             _check(levels, vocab_size)
             (average,) = surprisal.tolist()

@@ -59,7 +59,8 @@ class Embedding(nn.Module):
         chunks = []
         for chunk in states.flatten(0, 1).split(LOGITS_CHUNK):
             logits = self.logits(chunk)
-            logits[:, list(without)] = -torch.inf
+            for id_ in without:  # one by one: a list of them would be copied from the host
+                logits[:, id_].fill_(-torch.inf)
             chunks.append(logits.topk(count, 1))
         shape = (*states.shape[:2], count)
         ids, logits = (torch.cat([getattr(chunk, name) for chunk in chunks]) for name in ("indices", "values"))

@@ -29,7 +29,7 @@ _REPEATS, _ENOUGH = 7, 0.15
 """How often each is timed, or until so many seconds have passed, but at least twice. The shortest time counts."""
 _CHARACTERS_PER_TOKEN = 3.5
 _LM_WEIGHT = 0.25
-"""Of the language model. The time does not depend on it."""
+"""Of the language model. The time hardly depends on it."""
 _BEAM_TOKENS = 4096
 """Tokens that the teacher translates together, on an engine that translates sentences together."""
 _RUN_TOKENS = 1024
@@ -118,11 +118,12 @@ class Costs:
         total += self.searches.get(options.rerank, Part()).seconds(passes, tokens, tokens * rows)
         if options.refines:
             total += options.steps * self.steps.get(options.method, Part()).seconds(passes, tokens, tokens * rows)
-        if options.lm_weight:  # delta reads its own translations, too
-            reads = 1 + (options.steps if options.method == "delta" else 0)
-            total += reads * self.language_model.seconds(passes, tokens, tokens * rows)
+        shown = 1 + options.steps if options.refines else 1
+        if options.lm_weight:  # delta reads its own translations, and a trace what it shows
+            reads = 1 + (options.steps if options.method == "delta" else 0) + (shown if traced else 0)
+            width = options.beam / DecodingOptions.beam
+            total += reads * width * self.language_model.seconds(passes, tokens, tokens * rows)
         if traced:
-            shown = 1 + options.steps if options.refines else 1
             total += self.traced.seconds(len(lengths) * shown, tokens * shown, tokens * shown)
         return total
 

@@ -172,7 +172,7 @@ def _is_in_parts(number: Number, extra: Sequence[Number], target: str) -> bool:
     parts = number.parts
     if len(parts) < 2 or format_number(number.text, ("de", "en")) != number.text:
         return False
-    is_date = "." in number.text and _has_month(target, int(parts[1]))
+    is_date = "." in number.text and len(parts[1]) <= 2 and _has_month(target, int(parts[1]))
     return set(parts[:1] + parts[2:] if is_date else parts) <= present
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from latentmt.data.arrays import read_arrays
 from latentmt.data.tokenizer import EOS
 from latentmt.errors import UserError
+from latentmt.ngrams import model as model_module
 from latentmt.ngrams.model import MAX_COST, STEP, ZERO_BACKOFF, Level, NgramModel
 
 Arrays = dict[str, np.ndarray]
@@ -221,6 +222,14 @@ def test_equal_children_of_two_parents_are_no_damage(tiny: NgramModel) -> None:
 def test_a_model_of_other_size_is_refused(tiny: NgramModel, order: int, vocabulary: int) -> None:
     with pytest.raises(UserError, match=f"^not an n-gram model of order {order} for {vocabulary} pieces$"):
         NgramModel.from_bytes(tiny.to_bytes(), order, vocabulary)
+
+
+def test_too_many_ngrams_are_refused(tiny: NgramModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_module, "MAX_NGRAMS", sum(tiny.sizes))
+    assert NgramModel.from_bytes(tiny.to_bytes(), 3, 6).sizes == tiny.sizes
+    monkeypatch.setattr(model_module, "MAX_NGRAMS", sum(tiny.sizes) - 1)
+    with pytest.raises(UserError, match="not an n-gram model of order 3 for 6 pieces"):
+        NgramModel.from_bytes(tiny.to_bytes(), 3, 6)
 
 
 def test_every_part_of_a_file_is_refused(tiny: NgramModel) -> None:

@@ -20,7 +20,7 @@ SENTENCES := 'Ich habe gestern ein neues Fahrrad gekauft.' \
 demo: .venv/installed
 	@echo; echo "German sentences before refinement (L=0) and after each step of delta inference, and how sure the model is:"
 	@$(BIN)/latentmt trace --method delta --steps 2 $(SENTENCES)
-	@echo "By latentmt translate: one step, and a few places more:"
+	@echo "By latentmt translate: one step, a few places more, and a language model:"
 	@$(BIN)/latentmt translate $(SENTENCES)
 
 # The whole pipeline on a miniature task, from text to a measured model: about seven minutes on two cores.

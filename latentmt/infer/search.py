@@ -23,7 +23,7 @@ from latentmt.infer.rerank import by_decoder, by_elbo, by_marginal, by_teacher
 from latentmt.models.latent import LatentModel
 from latentmt.models.priors import prior_and_samples
 from latentmt.models.teacher import Teacher
-from latentmt.ngrams.fusion import Fusion
+from latentmt.ngrams.fusion import Fusion, fusion_of
 from latentmt.nn.attention import EncoderOutput, Memory
 from latentmt.nn.ngrams import NgramTables
 from latentmt.options import MARGINAL_SAMPLES, DecodingOptions
@@ -77,13 +77,6 @@ class Networks:
         context = Context(self.latent, source, layout, decoder, fusion)
         return self.types[method].bind(context, self.fields.get(method))
 
-    def fusion(self, options: DecodingOptions) -> Fusion[NgramTables] | None:
-        """The language model that translations are read with, if they are."""
-        if not options.lm_weight:
-            return None
-        assert self.language_model is not None
-        return Fusion(self.language_model, options.lm_weight, options.beam)
-
 
 @dataclass(frozen=True)
 class SearchOutput:
@@ -136,7 +129,7 @@ def search(
     predicted = model.output.predict_lengths(encoded, options.lengths, options.length_bias)
     width = int(predicted.max()) if width is None else width
     lengths = predicted.clamp(max=width).flatten()
-    rows, fusion = _Rows(len(source.ids), width, slices), networks.fusion(options)
+    rows, fusion = _Rows(len(source.ids), width, slices), fusion_of(networks.language_model, options)
     prior_memory, decoder = model.prior.project_kv(encoded), model.decoder_stack.project_kv(encoded)
 
     def start(lengths: Int[Tensor, " n"]) -> tuple[Tensor, ...]:

@@ -15,7 +15,7 @@ from latentmt.data.tokens import Layout, Tokens
 from latentmt.infer.search import Networks, Slices, search
 from latentmt.infer.transfer import to_host
 from latentmt.models.latent import LatentModel
-from latentmt.ngrams.fusion import Fusion
+from latentmt.ngrams.fusion import Fusion, fusion_of
 from latentmt.nn.attention import Memory
 from latentmt.nn.ngrams import NgramTables
 from latentmt.options import DecodingOptions
@@ -53,7 +53,7 @@ def trace_sentence(
     output = search(networks, source, options, noise, on_step=on_step, slices=slices)
     candidates = to_host(output).all_of(0)
     length = int(output.places.real[candidates.best].sum())
-    memory, fusion = model.decoder_stack.project_kv(model.encode(source)), networks.fusion(options)
+    memory, fusion = model.decoder_stack.project_kv(model.encode(source)), fusion_of(networks.language_model, options)
     steps = []
     for number, z in enumerate([starts[0][candidates.best], *_path(paths, candidates.best)]):
         if slices:
@@ -109,7 +109,7 @@ def targets_along(
     output = search(networks, source, options, noise, on_step=lambda _, z: latents.append(z))
     model = _latent(networks)
     memory = model.decoder_stack.project_kv(model.encode(source))
-    fusion = networks.fusion(options)
+    fusion = fusion_of(networks.language_model, options)
     read = [model.read(latents[number], output.places, memory, fusion) for number in after]
     ids = torch.stack([tokens.ids for tokens in read], dim=1).tolist()
     sizes = torch.stack([tokens.layout.real.sum(1) for tokens in read], dim=1).tolist()
@@ -134,7 +134,9 @@ def field_around(
     z[:, position] = at
     layout = Layout.from_lengths(torch.full((len(z),), z.shape[1], device=z.device), z.shape[1])
     source = model.encode(Tokens.padded([trace.source]).to(z.device))
-    return networks.bind_field(options.method, source, layout, fusion=networks.fusion(options))(z)[:, position]
+    return networks.bind_field(options.method, source, layout, fusion=fusion_of(networks.language_model, options))(z)[
+        :, position
+    ]
 
 
 def _latent(networks: Networks) -> LatentModel:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from latentmt.ngrams.model import STEP
+from latentmt.options import DecodingOptions
 
 MARGIN = 5.0
 """Labels of a place are tried if they are less than e⁵ times less likely than the likeliest one."""
@@ -40,3 +41,11 @@ class Fusion(Generic[M]):
         Without the average every token would cost something, and translations would become short.
         """
         return self.weight * STEP * (self.model.surprisal - cost)  # type: ignore[operator]
+
+
+def fusion_of(model: M | None, options: DecodingOptions) -> Fusion[M] | None:
+    """The language model that translations are read with, if they are."""
+    if not options.lm_weight:
+        return None
+    assert model is not None
+    return Fusion(model, options.lm_weight, options.beam)

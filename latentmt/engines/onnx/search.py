@@ -13,7 +13,7 @@ from latentmt.engines.onnx.latent import Direction, Gaussian, Latents, OnnxLaten
 from latentmt.engines.onnx.postprocess import Postprocessor
 from latentmt.engines.onnx.teacher import OnnxTeacher
 from latentmt.engines.onnx.tokens import Layout, Tokens
-from latentmt.ngrams.fusion import Fusion
+from latentmt.ngrams.fusion import fusion_of
 from latentmt.ngrams.model import NgramModel
 from latentmt.options import MARGINAL_SAMPLES, MAX_POSITIONS, STOP_RATIO, DecodingOptions
 from latentmt.results import Candidate, Candidates, without_special
@@ -64,14 +64,6 @@ def search(
         for row, text, value in zip(decoded.rows, read, score, strict=True)
     ]
     return SearchResult(Candidates(candidates, best), source, places)
-
-
-def fusion_of(language_model: NgramModel | None, options: DecodingOptions) -> Fusion[NgramModel] | None:
-    """The language model that translations are read with, if they are."""
-    if not options.lm_weight:
-        return None
-    assert language_model is not None
-    return Fusion(language_model, options.lm_weight, options.beam)
 
 
 def refine(z: Latents, field: Direction, steps: int, adaptive: bool, on_step: OnStep | None = None) -> Latents:

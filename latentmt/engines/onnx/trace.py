@@ -11,10 +11,10 @@ import numpy as np
 from latentmt.data.tokenizer import BLANK
 from latentmt.engines.onnx.latent import Latents, OnnxLatent, Source
 from latentmt.engines.onnx.postprocess import Postprocessor
-from latentmt.engines.onnx.search import fusion_of, search
+from latentmt.engines.onnx.search import search
 from latentmt.engines.onnx.teacher import OnnxTeacher
 from latentmt.engines.onnx.tokens import Layout
-from latentmt.ngrams.fusion import Fusion
+from latentmt.ngrams.fusion import Fusion, fusion_of
 from latentmt.ngrams.model import NgramModel
 from latentmt.options import DecodingOptions
 from latentmt.results import SentenceTrace, Step

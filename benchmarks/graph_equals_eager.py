@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ def ways(translator: Translator) -> list[DecodingOptions]:
         *(DecodingOptions(method, steps) for method in refining for steps in (1, 4)),
     ]
     options += [DecodingOptions(method, 1, lengths=5, samples=5, rerank=rerank) for method in refining]
+    if translator.backend.has_language_model:
+        options += [replace(way, lm_weight=0.3) for way in options if way.steps < 2 and way.candidates == 1]
     return options + ([DecodingOptions("teacher", beam=beam) for beam in (1, 4)] if has_teacher else [])
 
 

@@ -21,8 +21,9 @@ class TextRules(Section):
 
     lowercase: bool = False
     """Lower-case everything."""
-    language_rules: Literal["none", "romanian"] = "none"
-    """`romanian`: replace cedilla by comma letters, then remove all diacritics (Sennrich et al., 2016)."""
+    language_rules: Literal["none", "romanian", "german"] = "none"
+    """`romanian`: replace cedilla by comma letters, then remove all diacritics (Sennrich et al., 2016). `german`: write ss
+    instead of ß after short vowels, as has been right since 1996 ("daß" becomes "dass")."""
 
 
 # Control characters are replaced by spaces. Zero-width characters are removed.
@@ -36,6 +37,13 @@ MAX_MARKS = 30
 _WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
 _CEDILLA_TO_COMMA = str.maketrans("şţŞŢ", "șțȘȚ")
 _ROMANIAN_TO_PLAIN = str.maketrans("ășțâîĂȘȚÂÎ", "astaiASTAI")
+# The vowel before a ß that is ss today. An i or e is short unless a diphthong ends with it; other vowels are by stem.
+_SHORT_VOWEL_ESZETT = re.compile(
+    r"""(?ix) (?: (?<!e)i | (?<!i)e
+    | \b(?:so)?da | elsa | fa | ha | kra | la | na | (?<!s)pa | hä | lä | (?<!s)pä | rä(?=ßli)
+    | bewu | dru | flu | gu(?!ße) | ku | mu(?!ße) | nu | ru(?=ßl) | schlu | schu | wu | kü(?=ßt) | mü(?=ßt) | nü(?=ßl) | wü(?=ßt)
+    | ambo | geno | gescho | (?<!r)go | kolo | \bro | schlo | spro ) ß"""
+)
 
 
 def normalise(text: str, rules: TextRules) -> str:
@@ -46,6 +54,8 @@ def normalise(text: str, rules: TextRules) -> str:
     text = " ".join(text.split())
     if rules.language_rules == "romanian":
         text = text.translate(_CEDILLA_TO_COMMA).translate(_ROMANIAN_TO_PLAIN)
+    if rules.language_rules == "german" and "ß" in text:
+        text = _SHORT_VOWEL_ESZETT.sub(lambda found: found[0][:-1] + "ss", text)
     if rules.lowercase:
         text = text.lower()
     return text if text.isascii() else _nfc(text)  # lower-casing can undo NFC

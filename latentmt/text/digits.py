@@ -19,10 +19,12 @@ SEPARATORS = {"de": (".", ","), "ro": (".", ","), "en": (",", ".")}
 # Not after a letter (CO2), nor after a half or a quarter of an hour (halb 3).
 _NUMBER = re.compile(
     r"(?<![^\W\d_])(?<!halb )(?<!iertel )(?<!iertel nach )(?<!iertel vor )"
+    r"(?<!half past )(?<!uarter past )(?<!uarter to )"
     r"(?:\d{1,3}(?:[ \u00a0\u202f'’]\d{3})+(?!\d)|\d{1,2} Uhr \d{2}(?!\d)|\d+(?:[.,:/]\d+)*)"
 )
-_HOUR = re.compile(r"[\s\u00a0]*Uhr\b")
-_DECADE = re.compile(r"er(?:n|\b)")
+_HOUR = re.compile(r"[\s\u00a0]*(?:Uhr|o'clock|o’clock)\b")
+_AFTERNOON = re.compile(r"[\s\u00a0]*[pP]\.?[mM]\b")
+_DECADE = re.compile(r"er(?:n|\b)|['’]?s\b")
 
 _ENGLISH = """zero,midnight|a,an,one,first,once,single|two,second,twice,both,half,double,pair,couple|three,third,thirds
 four,fourth,quarter,quarters|five,fifth|six,sixth|seven,seventh|eight,eighth|nine,ninth|ten,tenth|eleven,eleventh|twelve,twelfth,dozen,noon,midnight|thirteen,thirteenth
@@ -41,9 +43,40 @@ _WORDS = {str(number): set(words.split(",")) for number, words in enumerate(re.s
     "1000": {"thousand", "thousandth", "millennium"},
     "1000000": {"million"},
 }
-_SPELT = {"en": _WORDS}
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_GERMAN = """null,mitternacht|ein,eins,eine,einen,einem,einer,eines,einmal,erst,einzige
+zwei,zweimal,zweit,beide,beiden,halb,doppelt,paar|drei,dreimal,dritt,drittel|vier,viermal,viert,viertel
+fünf,fünft|sechs,sechst|sieben,siebt|acht|neun,neunt|zehn,zehnt|elf,elft|zwölf,zwölft,dutzend,mittag,mittags,mitternacht
+dreizehn,dreizehnt|vierzehn,vierzehnt|fünfzehn,fünfzehnt|sechzehn,sechzehnt|siebzehn,siebzehnt|achtzehn,achtzehnt
+neunzehn,neunzehnt"""
+_TENS = ("zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig")
+
+
+def _german_words() -> dict[str, set[str]]:
+    """Numbers with the endings of ordinals and decades: "erster", "zwanziger"."""
+    words = {str(number): set(words.split(",")) for number, words in enumerate(re.split(r"[|\n]", _GERMAN))}
+    units = ["", *(f"{unit}und" for unit in ("ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"))]
+    words |= {f"{ten}{unit}": {f"{units[unit]}{_TENS[ten - 2]}"} for ten in range(2, 10) for unit in range(10)}
+    words |= {
+        "100": {"hundert", "jahrhundert"},
+        "1000": {"tausend", "jahrtausend"},
+        "1000000": {"million", "millionen"},
+    }
+    for number, spelt in words.items():
+        ordinals = {f"{word}st" for word in spelt} if len(number) > 1 and int(number) > 19 else spelt
+        spelt |= {word + ending for word in ordinals for ending in ("e", "en", "er", "es", "em")}
+        spelt |= (
+            {f"{word}er" for word in spelt} if number in ("20", "30", "40", "50", "60", "70", "80", "90") else set()
+        )
+    return words
+
+
+_SPELT = {"en": _WORDS, "de": _german_words()}
+
+_MONTHS = {
+    "en": ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"),
+    "de": ("jan", "feb", "mär", "apr", "mai", "jun", "jul", "aug", "sep", "okt", "nov", "dez"),
+}
 
 
 @dataclass(frozen=True)
@@ -109,19 +142,41 @@ def check_numbers(source: str, target: str, languages: tuple[str, str]) -> Numbe
         and number.keys[0] == other.keys[0]
         and new != other.text
         and ":" not in other.text
+        and not _HOUR.match(target, other.end)
     ]
     words = set(re.findall(r"\w+(?:-\w+)*", target.lower()))
     missing = [
         number
         for number in missing
-        if not (_is_spelt(number, words, languages[1]) or _is_in_parts(number, extra, target))
+        if not (_is_spelt(number, words, languages[1]) or _is_in_parts(number, extra, target, languages))
     ]
+    repairs += _corrected_hours(source, missing, target, extra)
     for number, other in itertools.product(list(missing), list(extra)):
         if number in missing and other in extra and _is_garbled(number.keys[0], other.keys[0]):
             missing.remove(number)
             extra.remove(other)
             repairs.append(Replacement(other.start, other.end, format_number(number.text, languages)))
     return NumberCheck(sorted(repairs), missing if languages[1] in _SPELT else [])
+
+
+def _corrected_hours(source: str, missing: list[Number], target: str, extra: list[Number]) -> list[Replacement]:
+    """An hour of the afternoon on a wrong hour of the 24-hour clock ("17.45 Uhr" for 7:45 pm). Both leave the lists."""
+    repairs = []
+    for number, other in itertools.product(list(missing), list(extra)):
+        if not (_AFTERNOON.match(source, number.end) and _HOUR.match(target, other.end)):
+            continue
+        hour, minutes = number.parts[0], number.text.partition(":")[2]
+        if (
+            number in missing
+            and other in extra
+            and int(hour) < 12
+            and minutes == "".join(re.split(r"[.:]", other.text)[1:])
+        ):
+            missing.remove(number)
+            extra.remove(other)
+            right = re.sub(r"^\d+", str(int(hour) + 12), other.text)
+            repairs.append(Replacement(other.start, other.end, right))
+    return repairs
 
 
 def _is_malformed(number: str, language: str) -> bool:
@@ -154,8 +209,11 @@ def _keys(text: str, match: re.Match[str]) -> tuple[str, ...]:
             minutes = "".join(others)
             keys += [f"{hour}{minutes}", f"{hour:02d}{minutes}"]
             keys += [f"{hour}00", str(hour)] if minutes in ("", "00") else []
-    if _DECADE.match(text, match.end()) and len(keys[0]) == 2:
-        keys.append(f"19{keys[0]}")
+    if _AFTERNOON.match(text, match.end()) and re.fullmatch(r"(?:0?[1-9]|1[01])(?:[:.]\d{2})?", match[0]):
+        hour, *rest = re.findall(r"\d+", match[0])
+        keys += [f"{int(hour) + 12}{minutes}" for minutes in (("", "00") if rest in ([], ["00"]) else rest)]
+    if _DECADE.match(text, match.end()):
+        keys += {2: [f"19{keys[0]}"], 4: [keys[0][2:]]}.get(len(keys[0]), [])
     return tuple(keys)
 
 
@@ -166,19 +224,23 @@ def _is_spelt(number: Number, words: set[str], language: str) -> bool:
     return any(map(spelt, number.keys)) or all(map(spelt, number.parts))
 
 
-def _is_in_parts(number: Number, extra: Sequence[Number], target: str) -> bool:
+def _is_in_parts(number: Number, extra: Sequence[Number], target: str, languages: tuple[str, str]) -> bool:
     """Whether the parts of a date, ratio or fraction occur with other separators, or with the month as a word."""
     present = {part for other in extra for part in other.parts}
     parts = number.parts
-    if len(parts) < 2 or format_number(number.text, ("de", "en")) != number.text:
+    if len(parts) < 2 or format_number(number.text, languages) != number.text:
         return False
-    is_date = "." in number.text and len(parts[1]) <= 2 and _has_month(target, int(parts[1]))
-    return set(parts[:1] + parts[2:] if is_date else parts) <= present
+    places = (1,) if "." in number.text else (0, 1) if "/" in number.text and len(parts) == 3 else ()
+    months = [place for place in places if _has_month(target, parts[place], languages[1])]
+    return any(set(parts[:place] + parts[place + 1 :]) <= present for place in months) or set(parts) <= present
 
 
-def _has_month(target: str, number: int) -> bool:
+def _has_month(target: str, number: str, language: str) -> bool:
     """Whether the name of the month with this number is there."""
-    return 1 <= number <= 12 and re.search(rf"\b{_MONTHS[number - 1]}[a-z]*\b", target, re.IGNORECASE) is not None
+    names = _MONTHS.get(language, ())
+    if len(number) > 2 or not 1 <= int(number) <= len(names):
+        return False
+    return re.search(rf"\b{names[int(number) - 1]}\w*\b", target, re.IGNORECASE) is not None
 
 
 def _is_garbled(right: str, wrong: str) -> bool:

@@ -6,6 +6,7 @@ from latentmt.text.digits import check_numbers, find_numbers, format_number
 from latentmt.text.rewriting import Rewritten
 
 DE_EN = ("de", "en")
+EN_DE = ("en", "de")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_numbers_in_another_form_are_neither_missing_nor_changed(source: str, ta
 
 
 def test_no_number_is_missing_in_a_language_without_number_words() -> None:
-    assert check_numbers("3 cats at 8 p.m.", "drei Katzen um 20 Uhr", ("en", "de")).missing == []
+    assert check_numbers("17 cats", "pisici", ("en", "ro")).missing == []
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,63 @@ def test_no_number_is_missing_in_a_language_without_number_words() -> None:
 )
 def test_missing_numbers_are_reported(source: str, target: str, missing: list[str]) -> None:
     assert [one.text for one in check_numbers(source, target, DE_EN).missing] == missing
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("3 cats at 8 p.m.", "drei Katzen um 20 Uhr"),
+        ("The 1st and the 3rd", "Der erste und der dritte"),
+        ("my 21st birthday", "mein einundzwanzigster Geburtstag"),
+        ("23 dogs", "dreiundzwanzig Hunde"),
+        ("in the 1990s", "in den neunziger Jahren"),
+        ("in the '90s", "in den 1990er Jahren"),
+        ("in the 1930s", "in den 30er Jahren"),
+        ("on 12/24/2023", "am 24. Dezember 2023"),
+        ("on 24/12/2023", "am 24. Dezember 2023"),
+        ("At half past 7", "Um halb acht"),
+        ("At a quarter to 7", "Um Viertel vor sieben"),
+        ("At 7:45 pm", "Um 19.45 Uhr"),
+        ("At 7:45 pm", "Um 7.45 Uhr abends"),
+        ("At 3:00 p.m.", "Um 15 Uhr"),
+        ("At 6.30 a.m.", "Um 6.30 Uhr"),
+        ("At 12 pm", "Um 12 Uhr"),
+        ("at 10 o'clock", "um 10 Uhr"),
+    ],
+)
+def test_numbers_in_german(source: str, target: str) -> None:
+    checked = check_numbers(source, target, EN_DE)
+    assert (checked.repairs, checked.missing) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "repaired"),
+    [
+        ("It costs 1,500.50 euros.", "Es kostet 1,500.50 Euro.", "Es kostet 1.500,50 Euro."),
+        ("The flight leaves at 7:45 pm.", "Der Flug geht um 17.45 Uhr.", "Der Flug geht um 19.45 Uhr."),
+        ("At 7 p.m.", "Um 17 Uhr", "Um 19 Uhr"),
+        ("At 11:05 PM", "Um 21:05 Uhr", "Um 23:05 Uhr"),
+    ],
+)
+def test_numbers_are_corrected_in_german(source: str, target: str, repaired: str) -> None:
+    checked = check_numbers(source, target, EN_DE)
+    assert Rewritten(target, checked.repairs).text == repaired
+    assert checked.missing == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "missing"),
+    [
+        ("I have 17 cats.", "Ich habe Katzen.", ["17"]),
+        ("on 12/24/2023", "am 24. Januar 2023", ["12/24/2023"]),
+        ("At 7:45 pm, 17 people", "Um 19.45 Uhr", ["17"]),
+        ("At 7:45 am", "Um 17.45 Uhr", ["7:45"]),
+        ("At 7:45 pm", "Um 17.30 Uhr", ["7:45"]),
+        ("At 7:45 pm", "Auf Seite 17.45", ["7:45"]),
+    ],
+)
+def test_missing_numbers_are_reported_in_german(source: str, target: str, missing: list[str]) -> None:
+    assert [one.text for one in check_numbers(source, target, EN_DE).missing] == missing
 
 
 def test_a_number_grouped_by_spaces_is_one_number() -> None:

@@ -25,13 +25,14 @@ train() {  # WORK STAGE MINUTES OPTION…
   python3 -m latentmt train "$recipe" --work "$1" --stage "$2" --budget-minutes "$3" "${@:4}"
 }
 
-# Compiling takes minutes and hardly any GPU: a few steps on references fill the compiler's cache meanwhile.
+# Compiling takes minutes and hardly any GPU: a few steps on references fill the compiler's cache while the teacher translates. Not
+# before: how many steps the minutes have room for is measured at the start of each stage, and nothing else should run then.
 warm_up() {
   local folder=runs/warm-up-$name
   [ -e "$folder" ] && return
   mkdir -p "$folder/student"
   ln -s "$PWD/$work/corpus" "$folder/" && ln -s "$PWD/$work/corpus" "$folder/student/"
-  train "$folder" teacher 0.05
+  ln -s "$PWD/$work/teacher" "$folder/"
   train "$folder" latent 0.05 --set distill=null
   train "$folder/student" teacher 0.05 "${small[@]}"
 }
@@ -46,7 +47,6 @@ evaluate() {  # MODEL OPTION…
 mkdir -p "$work"
 say "corpus"
 [ -e "$work/corpus" ] || python3 -m latentmt prepare "$recipe" --data "$data" --tokenizer models/deen-teacher/teacher/tokenizer.model
-warm_up > "$work/warm-up.log" 2>&1 &
 if [ ! -e "$teacher" ]; then
   train "$work" teacher "${MINUTES_TEACHER:-9}"
 elif [ -n "${MINUTES_TEACHER:-}" ]; then  # it has learnt already
@@ -56,8 +56,10 @@ elif [ ! -e "$work/teacher" ]; then
 fi
 
 say "distillation"
+warm_up > "$work/warm-up.log" 2>&1 &
 evaluate "$work" --method teacher > "$work/teacher.log" 2>&1 &
-torchrun --nproc-per-node "$processes" -m latentmt distill "$recipe"
+torchrun --nproc-per-node "$processes" -m latentmt distill "$recipe" --work "$work"
+wait
 
 train "$work" language_model 0  # counted on the CPU
 train "$work" latent "$minutes_latent" ${START_LATENT:+--start "$START_LATENT"}

@@ -29,9 +29,12 @@ from latentmt.options import Abilities, DecodingOptions, OptionArguments
 from latentmt.results import Candidate, SentenceTrace, Translation
 from latentmt.text.alignment import links
 from latentmt.text.glossary import Glossary, Term, capitalised, find_terms, missing_terms, with_terms
+from latentmt.text.names import FILE as NAMES_FILE
+from latentmt.text.names import MAX_BYTES as NAMES_LIMIT
+from latentmt.text.names import Names
 from latentmt.text.segments import Segment, SegmentedText, TranslatedSegment, mean_score
 from latentmt.text.sentences import split_line
-from latentmt.text.verbatim import Sentence, Verbatim
+from latentmt.text.verbatim import Sentence, Verbatim, superfluous
 
 OPTIONS_FILES = ("options.yaml", "how.yaml")
 """The model's default options, beside its bundles. The second name is that of version 0.1."""
@@ -50,6 +53,7 @@ class Translator:
         fingerprints: dict[str, str] | None = None,
         max_length: int = 64,
         default_options: DecodingOptions | None = None,
+        names: Names | None = None,
     ) -> None:
         self.tokenizer, self.rules, self.backend = tokenizer, rules, backend
         self.languages = languages
@@ -60,6 +64,8 @@ class Translator:
         """The maximum length of a sentence in tokens, EOS included: that of the training data."""
         self.default_options = default_options
         """The model's default options, if it has some."""
+        self.names = names
+        """What names look like, if the model knows."""
         self._verbatim = Verbatim(tokenizer.placeholders, languages, lowercase=rules[0].lowercase)
 
     @staticmethod
@@ -73,7 +79,7 @@ class Translator:
     ) -> Translator:
         """Load a model: a folder with bundles (any of `latent`, fields and `teacher`), or the name of an installed
         model, or without a name the first installed one. A file `options.yaml` in the folder holds the model's default
-        options.
+        options, and `names.npz` what names look like.
 
         `device`: a torch device or its name, or `auto`: a GPU if there is one.
         `threads`: the number of cores for each batch, set for the whole process. If it is None, batches are translated
@@ -94,6 +100,7 @@ class Translator:
             fingerprints={kind: bundle.about.fingerprint for kind, bundle in bundles.items()},
             max_length=min(bundle.header.longest for bundle in bundles.values()),
             default_options=_default_options(options) if options else None,
+            names=_names(path) if os.path.lexists(path := folder / NAMES_FILE) else None,
         )
         try:
             translator.options()
@@ -311,7 +318,7 @@ class Translator:
     ) -> list[TranslatedSegment]:
         """Segments translated by these candidates, with all verbatim spans restored and terms as the glossary has them.
 
-        With `retry`, segments with missing spans are first translated again with placeholders for numbers.
+        With `retry`, segments with missing spans or names are first translated again, with placeholders for these.
         """
         results = [self._restored(*pair) for pair in zip(segments, candidates, strict=True)]
         if retry:
@@ -330,11 +337,14 @@ class Translator:
     def _retried(
         self, results: list[TranslatedSegment], options: DecodingOptions, check_cancelled: CheckCancelled
     ) -> list[TranslatedSegment]:
-        """For segments with missing spans, the translation with placeholders for numbers too, if it lacks fewer."""
+        """For segments with missing spans or names, the translation with placeholders for these, if it is better."""
         masked = {}
         for number, result in enumerate(results):
             sentence = result.segment.sentence
-            if result.missing and (other := self._verbatim.mask_numbers(sentence)).masked.text != sentence.masked.text:
+            other = self._verbatim.mask_numbers(sentence) if result.missing else sentence
+            core = sentence.masked.original
+            other = self._verbatim.mask(other, {span: core[slice(*span)] for span in self._missing_names(result)})
+            if other.masked.text != sentence.masked.text:
                 masked[number] = Segment(other, self._encode(other.masked.text))
         if not masked:
             return results
@@ -344,9 +354,25 @@ class Translator:
             for (number, segment), candidate in zip(masked.items(), candidates, strict=True)
         }
         return [
-            min(result, again.get(number, result), key=lambda translation: len(translation.missing))
+            min(result, again[number], key=self._faults) if number in again else result
             for number, result in enumerate(results)
         ]
+
+    def _missing_names(self, result: TranslatedSegment) -> list[tuple[int, int]]:
+        """Where the sentence has names that its translation lacks, outside of what is copied verbatim."""
+        if self.names is None or not result.segment.verbatim:
+            return []
+        masked = result.segment.sentence.masked
+        return [
+            (start, end)
+            for start, end in self.names.missing(masked.original, result.rewritten.text)
+            if not any(start < old.end and old.start < end for old in masked.replacements)
+        ]
+
+    def _faults(self, result: TranslatedSegment) -> int:
+        """How many spans and names a translation lacks, and how many placeholders it has too often."""
+        more = superfluous(result.segment.sentence, result.rewritten.original)
+        return len(result.missing) + len(self._missing_names(result)) + more
 
     def _with_terms(
         self,
@@ -383,10 +409,9 @@ class Translator:
         return results
 
     def _masked_terms(self, segment: Segment, last: Segment, terms: Sequence[Term]) -> Segment:
-        """The segment with placeholders for terms, and for its numbers if it had them when it was translated last."""
+        """The segment with placeholders for terms, and for what else had one when it was translated last."""
         sentence = self._verbatim.mask(segment.sentence, {term.span: term.target for term in terms})
-        if last is not segment:
-            sentence = self._verbatim.mask_numbers(sentence)
+        sentence = self._verbatim.mask(sentence, last.sentence.masked_spans)
         return Segment(sentence, self._encode(sentence.masked.text))
 
     def _annotated(
@@ -442,6 +467,15 @@ def _default_options(path: Path) -> DecodingOptions:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     return from_yaml(content, DecodingOptions, str(path))
+
+
+def _names(path: Path) -> Names:
+    try:
+        return Names.from_bytes(read_plain(path, NAMES_LIMIT))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except UserError as error:
+        raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
 
 def _valid(text: str) -> str:

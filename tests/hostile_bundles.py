@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import re
@@ -38,6 +39,7 @@ Attack = Callable[[Path], object]
 SHARD = "model-00001-of-00001.safetensors"
 INDEX = "model.safetensors.index.json"
 EMBEDDING = "embedding.weight"
+NAMES_ARRAYS = ("weights", "translated", "known")
 
 
 def seal(bundle: Path) -> None:
@@ -223,6 +225,17 @@ def pieces(change: Callable[[Any], Any]) -> Attack:
 
 def options(content: str | bytes) -> Attack:
     return lambda model: (model / "options.yaml").write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def names(content: bytes) -> Attack:
+    return lambda model: (model / "names.npz").write_bytes(content)
+
+
+def arrays(**content: Any) -> bytes:
+    """A file of arrays, as numpy writes it."""
+    file = io.BytesIO()
+    np.savez_compressed(file, **content)
+    return file.getvalue()
 
 
 def instead(name: str, make: Callable[[Path], object]) -> Attack:
@@ -623,6 +636,16 @@ ATTACKS: dict[str, Attack] = {
     "options: a pipe": instead("options.yaml", os.mkfifo),
     "options: a device": instead("options.yaml", device),
     "options: a folder": instead("options.yaml", Path.mkdir),
+    # What names look like
+    "names: rubbish": names(b"PK\x03\x04" + b"x" * 100),
+    "names: pickled": names(arrays(weights=np.array([{}], dtype=object))),
+    "names: none": names(arrays()),
+    "names: fewer weights": names(arrays(**dict.fromkeys(NAMES_ARRAYS, np.zeros(9, dtype=np.uint8)))),
+    "names: signed": names(arrays(**dict.fromkeys(NAMES_ARRAYS, np.zeros(1 << 15, dtype=np.int8)))),
+    "names: 200 MB of nothing": names(arrays(**dict.fromkeys(NAMES_ARRAYS, np.zeros(200_000_000, dtype=np.uint8)))),
+    "names: 30 MB": names(b"x" * 30_000_000),
+    "names: a pipe": instead("names.npz", os.mkfifo),
+    "names: a folder": instead("names.npz", Path.mkdir),
     # The model
     "model: no latent model": lambda model: shutil.rmtree(model / "latent"),
     "model: nothing": lambda model: [shutil.rmtree(model / kind) for kind in ("latent", "score", "teacher")],

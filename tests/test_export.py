@@ -17,6 +17,7 @@ from tiny import write_corpus, write_models
 from latentmt import cli, installed
 from latentmt.bundle import LANGUAGE_MODEL, read_format
 from latentmt.data.corpus import Corpus, Sentences, Split
+from latentmt.data.text import Pair
 from latentmt.data.tokenizer import EOS
 from latentmt.engines.onnx.engine import OnnxEngine
 from latentmt.engines.onnx.shortlist import Shortlist
@@ -25,6 +26,7 @@ from latentmt.errors import UserError
 from latentmt.export import model as export_module
 from latentmt.export import shortlist as shortlist_module
 from latentmt.export.model import Agreement, export
+from latentmt.export.names import learn_names
 from latentmt.export.shortlist import learn_shortlist
 from latentmt.measure.evaluate import Sweep, sweep_options
 from latentmt.networks import load_bundle
@@ -392,7 +394,18 @@ def test_export_and_models_commands(
     assert "shortlist.npz" in read_format(tmp_path / "one" / "teacher").files
 
 
-# A model's default options.
+# What lies beside the bundles.
+
+
+def test_names_are_exported_with_all_bundles(shipped: Path, model: Path, tmp_path: Path) -> None:
+    names = learn_names([Pair("Frau Brückner schläft.", "Mrs Brückner sleeps.")] * 3)
+    (shipped / "names.npz").write_bytes(names.to_bytes())
+    export(shipped, tmp_path / "all", model / "corpus", precision="float16")
+    loaded = Translator.load(tmp_path / "all").names
+    assert loaded is not None
+    assert loaded.to_bytes() == names.to_bytes()
+    export(shipped, tmp_path / "some", model / "corpus", ["latent"], "float16")
+    assert Translator.load(tmp_path / "some").names is None
 
 
 def test_default_options_are_exported_with_all_bundles(shipped: Path, model: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ output ends with the same bytes.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import time
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ from latentmt.cluster.session import Cluster
 from latentmt.display import ProgressBar, table
 from latentmt.errors import UserError
 from latentmt.installed import find_model
+from latentmt.text.names import FILE as NAMES_FILE
 from latentmt.translator import OPTIONS_FILES
 
 
@@ -139,10 +141,12 @@ def _settings(config: BulkConfig, to: OutputFormat, model: Path, fingerprints: d
     defaults = next(
         (path.read_text(encoding="utf-8") for name in OPTIONS_FILES if (path := model / name).exists()), None
     )
+    names = model / NAMES_FILE
     return {
         "latentmt": latentmt.__version__,
         "model": fingerprints,
         "model_defaults": defaults,
+        **({"names": hashlib.sha256(names.read_bytes()).hexdigest()} if names.exists() else {}),
         "options": config.model.options,
         "engine": config.model.engine,
         "device": config.model.device,

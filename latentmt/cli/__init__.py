@@ -27,7 +27,7 @@ app = typer.Typer(
 for _command in (
     *(translate.translate, translate.trace, document.document, bulk.bulk, serve.serve),
     *(models.models, models.inspect, models.export),
-    *(train.run, train.prepare, train.train, train.distill, train.numbers, train.health),
+    *(train.run, train.prepare, train.train, train.distill, train.numbers, train.names, train.health),
     *(measure.evaluate, measure.bench, measure.samples, measure.report),
 ):
     app.command()(_command)

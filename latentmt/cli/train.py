@@ -1,4 +1,4 @@
-"""Commands that make models: `run` and its stages, the `numbers` corpus, and `health`."""
+"""Commands that make models: `run` and its stages, the `numbers` corpus, `names` and `health`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,23 @@ def numbers(
     from latentmt.data.numbers import Sizes, write_numbers
 
     write_numbers(folder, Sizes(train=train, dev=dev, test=test), seed)
+
+
+def names(
+    file: Annotated[Path, typer.Argument(help="The file to write: names.npz beside the bundles of a model.")],
+    source: Annotated[list[Path], typer.Option(help="A file of source text; may be given several times.")],
+    target: Annotated[list[Path], typer.Option(help="Its translation, line by line.")],
+) -> None:
+    """Learn from parallel text what names look like that translations have as they are."""
+    from latentmt.data.text import Pair, ParallelText, read_pairs
+    from latentmt.display import info
+    from latentmt.export.names import learn_names
+    from latentmt.files import write_atomically
+
+    text = ParallelText(source=tuple(map(str, source)), target=tuple(map(str, target)))
+    content = learn_names(pair for pair in read_pairs(text, Path()) if isinstance(pair, Pair)).to_bytes()
+    write_atomically(file, content)
+    info(f"{file}: {len(content):,} bytes")
 
 
 def prepare(

@@ -36,6 +36,8 @@ from latentmt.measure.tokens import edit_distance
 from latentmt.models.latent import LatentModel
 from latentmt.networks import load_network, quantised, replace_bundle, save_bundle
 from latentmt.options import DecodingOptions
+from latentmt.text.names import FILE as NAMES_FILE
+from latentmt.text.names import MAX_BYTES as NAMES_LIMIT
 from latentmt.translator import OPTIONS_FILES
 
 Precision = Literal["int8", "float16"]
@@ -77,13 +79,14 @@ def export(
     """Write a model's bundles, or those of these kinds, as they ship.
 
     The training set of the corpus gives the shortlist, and its development set is what the engines translate to be
-    compared. The latent model has another fingerprint then, which its fields record. The model's default options are
-    copied if all bundles are.
+    compared. The latent model has another fingerprint then, which its fields record. The model's default options and
+    its file of names are copied if all bundles are.
     """
     if precision not in get_args(Precision):
         raise UserError(f"precision {precision}: expected one of {', '.join(get_args(Precision))}")
     chosen = _chosen(model, kinds)
     options = _options(model) if chosen == kinds_in(model) else None
+    names = _names(model) if chosen == kinds_in(model) else None
     for place in (folder.parent, folder):
         remove_stale(place)
     _check_target(model, folder, chosen, options)
@@ -109,6 +112,8 @@ def export(
         remove(temporary)
     if options is not None:
         write_atomically(folder / OPTIONS_FILES[0], options)
+    if names is not None:
+        write_atomically(folder / NAMES_FILE, names)
     return Exported(sizes, agreements)
 
 
@@ -116,6 +121,12 @@ def _options(model: Path) -> bytes | None:
     """The content of the model's default options."""
     path = next((path for name in OPTIONS_FILES if os.path.lexists(path := model / name)), None)
     return read_plain(path, YAML_LIMIT) if path else None
+
+
+def _names(model: Path) -> bytes | None:
+    """The content of the model's file of names."""
+    path = model / NAMES_FILE
+    return read_plain(path, NAMES_LIMIT) if os.path.lexists(path) else None
 
 
 def _check_target(model: Path, folder: Path, kinds: Sequence[str], options: bytes | None) -> None:

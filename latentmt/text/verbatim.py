@@ -3,7 +3,8 @@
 Each address, path, emoji … of a sentence is replaced by a placeholder: a piece that the tokenizer reserves, or else a
 letter, which models copy well. In the translation each placeholder is replaced by its span. A span that the model
 dropped is inserted behind the word that is aligned with it. Numbers stay in the sentence and are checked afterwards.
-Only a sentence that lost one is translated again, with placeholders for its numbers too.
+Only a sentence that lost one is translated again, with placeholders for its numbers too. The same goes for names, which
+`names` finds.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ class Sentence:
     def plain(text: str) -> Sentence:
         """A sentence without placeholders."""
         return Sentence(text, "", "", Rewritten(text), {})
+
+    @property
+    def masked_spans(self) -> dict[_Span, str]:
+        """The spans of the text between them that have placeholders, with the string that each stands for."""
+        return {old.span: self.placeholders[old.text.strip(" ")] for old in self.masked.replacements}
 
     @property
     def is_translatable(self) -> bool:
@@ -169,6 +175,15 @@ def restore(sentence: Sentence, translation: str) -> tuple[Rewritten, list[Missi
         ]
     rewritten = Rewritten(translation, _without_overlaps(sorted(replacements)))
     return rewritten, sorted(missing, key=lambda span: span.span)
+
+
+def superfluous(sentence: Sentence, translation: str) -> int:
+    """How many placeholders the model's translation has more often than the masked sentence."""
+    counts = (
+        [len(pattern.findall(text)) for text in (translation, sentence.masked.text)]
+        for pattern in map(_pattern, sentence.placeholders)
+    )
+    return sum(max(0, written - expected) for written, expected in counts)
 
 
 def insert_missing(rewritten: Rewritten, missing: Sequence[MissingSpan], links: Sequence[Link]) -> Rewritten:

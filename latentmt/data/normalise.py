@@ -22,8 +22,8 @@ class TextRules(Section):
     lowercase: bool = False
     """Lower-case everything."""
     language_rules: Literal["none", "romanian", "german"] = "none"
-    """`romanian`: replace cedilla by comma letters, then remove all diacritics (Sennrich et al., 2016). `german`: write ss
-    instead of ß after short vowels, as has been right since 1996 ("daß" becomes "dass")."""
+    """`romanian`: replace cedilla by comma letters, then remove all diacritics (Sennrich et al., 2016).
+    `german`: write ss for ß after short vowels, as has been right since 1996 ("daß" becomes "dass")."""
 
 
 # Control characters are replaced by spaces. Zero-width characters are removed.
@@ -41,7 +41,8 @@ _ROMANIAN_TO_PLAIN = str.maketrans("ășțâîĂȘȚÂÎ", "astaiASTAI")
 _SHORT_VOWEL_ESZETT = re.compile(
     r"""(?ix) (?: (?<!e)i | (?<!i)e
     | \b(?:so)?da | elsa | fa | ha | kra | la | na | (?<!s)pa | hä | lä | (?<!s)pä | rä(?=ßli)
-    | bewu | dru | flu | gu(?!ße) | ku | mu(?!ße) | nu | ru(?=ßl) | schlu | schu | wu | kü(?=ßt) | mü(?=ßt) | nü(?=ßl) | wü(?=ßt)
+    | bewu | dru | flu | gu(?!ße) | ku | mu(?!ße) | nu | ru(?=ßl) | schlu | schu | wu
+    | kü(?=ßt) | mü(?=ßt) | nü(?=ßl) | wü(?=ßt)
     | ambo | geno | gescho | (?<!r)go | kolo | \bro | schlo | spro ) ß"""
 )
 

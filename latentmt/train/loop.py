@@ -1,12 +1,14 @@
 """The training loop, one for every task. Network, data and validation are passed in.
 
-The number of steps is fixed before the first step, and everything that changes during a run is a function of the step.
-So a run that is stopped (by a time limit, SIGTERM or SIGKILL) and resumed gives the result of an uninterrupted one.
+The number of steps is fixed before the first step, and corrected once if a time budget gave it. Everything that changes
+during a run is a function of the step. So a run that is stopped (by a time limit, SIGTERM or SIGKILL) and resumed gives
+the result of an uninterrupted one.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +34,9 @@ from latentmt.train.stop import StopRequest
 
 CALIBRATION = (3, 10)
 """Warm-up steps and timed steps when a time budget is converted into steps."""
+CORRECTION = (0.1, 20)
+"""After this share of a run with a time budget, and so many steps at least, their number is corrected: other work may
+have slowed the first ones."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,15 @@ class Trainer:
         self.window: dict[str, float] = {}
         """Sums since the last log line."""
         self.clock = time.monotonic()
+        self.correct_at = 0
+        """The step after which the number of steps is corrected, if it is."""
+        self.deadline = math.inf
+        """When a time budget ends, on the clock of `time.monotonic`."""
 
     def train(self, stop: StopRequest, budget_minutes: float | None = None) -> TrainResult:
         """Train from the checkpoint, if there is one, to the last step or until a stop is requested.
 
-        `budget_minutes` sets the number of steps of a new run. A resumed run keeps its number of steps.
+        `budget_minutes` sets the number of steps of a new run, corrected once. A resumed run keeps its number of steps.
         """
         with stop.graceful():
             self._resume_or_start(budget_minutes)
@@ -129,14 +138,30 @@ class Trainer:
             return
         if budget_minutes is not None:
             seconds = self._calibrate()
-            total = self.ranks.broadcast(max(1, int((60 * budget_minutes - (time.monotonic() - start)) / seconds)))
-            self.progress = replace(self.progress, total=total)
-            self._save()  # a resumed run keeps this number
+            self.deadline = start + 60 * budget_minutes
+            total = self._plan(seconds)
+            self.correct_at = max(math.ceil(CORRECTION[0] * total), CORRECTION[1])
             if self.ranks.is_main:
                 info(f"{self.name}: {seconds * 1000:.1f} ms a step, so {budget_minutes:g} minutes are {total:,} steps")
 
+    def _plan(self, seconds: float) -> int:
+        """The number of steps until the deadline, of so many seconds each. A resumed run keeps it."""
+        total = self.progress.step + max(1, int((self.deadline - time.monotonic()) / max(seconds, 1e-6)))
+        self.progress = replace(self.progress, total=self.ranks.broadcast(total))
+        self.saved = -1
+        self._save()
+        return self.progress.total
+
+    def _correct(self, start: float) -> None:
+        """Plan again by the speed of the steps since `start`, validations included."""
+        self._collect()  # waits for the device
+        before, seconds = self.progress.total, (time.monotonic() - start) / self.progress.step
+        if abs(self._plan(seconds) - before) > 0.02 * before and self.ranks.is_main:
+            info(f"{self.name}: {seconds * 1000:.1f} ms a step so far, so {self.progress.total:,} steps")
+
     def _train(self, stop: StopRequest) -> None:
         """Train from the current step."""
+        start = time.monotonic()
         logger = MetricsLogger(self.folder, self.name, self.progress.step) if self.ranks.is_main else None
         batches = self._batches(self.progress.cursor)
         stream = iter(batches)
@@ -144,6 +169,8 @@ class Trainer:
         try:
             while self.progress.step < self.progress.total:
                 self._step(next(stream), batches.cursor)
+                if self.progress.step == self.correct_at:
+                    self._correct(start)
                 step, last = self.progress.step, self.progress.step == self.progress.total
                 if step % self.config.report_every == 0 or last:
                     self._report(logger)

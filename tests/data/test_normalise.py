@@ -12,6 +12,7 @@ ALL_RULES = [
     TextRules(lowercase=True),
     TextRules(language_rules="romanian"),
     TextRules(lowercase=True, language_rules="romanian"),
+    TextRules(language_rules="german"),
 ]
 
 
@@ -36,6 +37,29 @@ def test_romanian_rules_remove_diacritics() -> None:
     text = "Şi ţara, și țara: pâine, împărat, ăla. ŞŢĂÂÎ"
     assert normalise(text, TextRules(language_rules="romanian")) == "Si tara, si tara: paine, imparat, ala. STAAI"
     assert normalise("s\u0326i t\u0327ara", TextRules(language_rules="romanian")) == "si tara"
+
+
+OLD_SPELLINGS = """
+daß sodaß Daß muß müßte Muß läßt laßt Anlaß unerläßlich häßlich gräßlich gewiß bißchen Imbiß Kompromiß Mißbrauch mißt
+ißt vergißt Prozeß Kongreß Streß preßt Meßgerät wußte wüßte bewußt umfaßt gefaßt paßt anpaßt Reisepaß naß blaß Haß
+Elsaß Ausschuß Beschluß Schlußfolgerung Fluß Einfluß Genuß Nuß Kuß küßt Guß Überdruß Rußland Schloß schloß Erdgeschoß
+goß genoß Roß Amboß Koloß KOMPROMIß
+"""
+LONG_VOWELS = """
+große größer Größe groß Straße Maß Maße Maßnahme gemäß regelmäßig Spaß Späße Fuß Füße Gruß grüßen Buße Muße müßig ruß
+Ruß heißt weiß weißt Fleiß reißt dreißig außer Außenpolitik äußern schließt schließlich gießt ließ hieß genießt bloß
+Stoß verstoßen Floß saß aß fraß vergaß besaß Gefäß süß Soße Schoß Preußen Strauß Bayreuther
+"""
+
+
+@pytest.mark.parametrize("old", OLD_SPELLINGS.split())
+def test_german_is_spelt_as_since_1996(old: str) -> None:
+    assert normalise(old, TextRules(language_rules="german")) == old.replace("ß", "ss")
+
+
+@pytest.mark.parametrize("word", LONG_VOWELS.split())
+def test_german_keeps_what_has_a_long_vowel(word: str) -> None:
+    assert normalise(word, TextRules(language_rules="german")) == word
 
 
 def test_lower_case() -> None:

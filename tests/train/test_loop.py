@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -215,6 +216,27 @@ def test_a_time_budget_fixes_the_steps_once_and_calibration_restores_all_state(
     assert load_progress(work, "latent")["total"] == 30
     resumed = trained(work, "latent", "latent.train.steps=7", budget_minutes=99.0)
     assert_equal(whole, resumed)
+
+
+@pytest.mark.parametrize(("assumed", "planned"), [(2.0, 50), (0.5, 200)])
+def test_the_steps_of_a_time_budget_are_corrected_by_their_real_speed(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], assumed: float, planned: int
+) -> None:
+    """Steps take a second each, whatever was measured before the first."""
+    now, step = [0.0], Trainer._step
+
+    def one_second(run: Trainer, *arguments: Any) -> None:
+        step(run, *arguments)
+        now[0] += 1.0
+
+    monkeypatch.setattr(Trainer, "_calibrate", lambda run: assumed)
+    monkeypatch.setattr(Trainer, "_step", one_second)
+    monkeypatch.setattr("latentmt.train.loop.time.monotonic", lambda: now[0])
+    trained(work, "latent", budget_minutes=100 / 60)
+    assert load_progress(work, "latent")["total"] == load_progress(work, "latent")["step"] == 100
+    output = "".join(capsys.readouterr())
+    assert f"are {planned} steps" in output
+    assert "1000.0 ms a step so far, so 100 steps" in output
 
 
 def test_a_run_stopped_by_a_time_limit_resumes(work: Path) -> None:

@@ -133,6 +133,11 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def inherits_sockets() -> bool:
+    """Whether a process can be started with a socket of this one."""
+    return not WINDOWS
+
+
 def max_open_files() -> int | None:
     """The most files and connections that this process may have open; None if there is no limit."""
     try:

@@ -19,7 +19,7 @@ from latentmt.serve.app import make_app
 from latentmt.serve.broker import Broker
 from latentmt.serve.costs import Costs
 from latentmt.serve.gateway import Gateway
-from latentmt.serve.messages import Message, receive
+from latentmt.serve.messages import Message, Receiver
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.origins import Origins
 from latentmt.serve.pool import PoolConfig
@@ -32,14 +32,14 @@ class ThreadChannel:
     """A worker in a thread."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+        self._receiver, self._writer = Receiver(reader), writer
 
     def send(self, what: Message) -> None:
         if not self._writer.is_closing():
             self._writer.write(bytes(what))
 
     async def receive(self) -> Message:
-        return await receive(self._reader)
+        return await self._receiver.receive()
 
     def close(self) -> None:
         self._writer.close()

@@ -26,6 +26,7 @@ from latentmt.serve.facts import ModelFacts
 from latentmt.serve.fairness import PATIENCE, FairQueue, QueueFullError, Waiting
 from latentmt.serve.messages import Message, message
 from latentmt.serve.metrics import Metrics
+from latentmt.serve.models import Models
 from latentmt.serve.pool import Pool, PoolConfig, Worker
 from latentmt.serve.process import Channel, start_process
 from latentmt.serve.worker import SLICE_SECONDS
@@ -49,7 +50,7 @@ class Job(Waiting):
     number: int
     owner: Client
     kind: str
-    fields: dict[str, Any]
+    fields: bytes
     """The request as JSON."""
     model: ModelFacts
     options: DecodingOptions
@@ -113,6 +114,10 @@ class Broker:
         self._window: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Future[None]] = set()
 
+    @property
+    def models(self) -> Models:
+        return self.pool.models
+
     async def start(self) -> None:
         """Start the workers. What is wrong with a model is a `UserError`."""
         await self.pool.start()
@@ -134,6 +139,10 @@ class Broker:
         if not self._queue.has_room(client):
             raise self._busy(self._queue.seconds)
 
+    async def admit(self, address: str, key: str) -> Client:
+        """The client that sends a request, see `Admission.client`."""
+        return self._admission.client(address, key)
+
     async def submit(
         self,
         kind: str,
@@ -144,11 +153,25 @@ class Broker:
         seconds: float,
         group: Any,
     ) -> bytes:
-        """The response to a request, as JSON. `seconds`: how long it will take; `group`: see `Waiting`.
+        """The response to a request, as JSON. If the caller is cancelled, so is the request. See `queue`."""
+        job = self.queue(kind, json.dumps(fields).encode(), model, options, client, seconds, group)
+        try:
+            return await job.result
+        finally:
+            self._leave(job)
 
-        If the caller is cancelled, the request leaves the queue. A batch that is running stops early if all of its
-        requests are cancelled.
-        """
+    def queue(
+        self,
+        kind: str,
+        fields: bytes,
+        model: ModelFacts,
+        options: DecodingOptions,
+        client: Client,
+        seconds: float,
+        group: Any,
+    ) -> Job:
+        """Queue a request, whose response will be the job's result. `seconds`: how long it will take; `group`: see
+        `Waiting`."""
         job = Job(
             client=client.name,
             seconds=seconds,
@@ -171,10 +194,13 @@ class Broker:
         self._metrics.waiting.set(len(self._queue))
         if self._window is None or self._queue.seconds >= model.costs.batch_seconds:
             self._dispatch()
-        try:
-            return await job.result
-        finally:
-            self._leave(job)
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """Nobody waits for a request any more: it leaves the queue. A batch that is running stops early if all of its
+        requests are cancelled."""
+        job.result.cancel()
+        self._leave(job)
 
     # What workers do.
 
@@ -289,9 +315,9 @@ class Broker:
             self._metrics.waited.observe(now - job.created)
         self._metrics.waiting.set(len(self._queue))
         self._metrics.batch.observe(len(jobs))
-        body = json.dumps([{"number": job.number, "kind": job.kind, "fields": job.fields} for job in jobs])
+        parts = [b'{"number":%d,"kind":"%s","fields":%s}' % (job.number, job.kind.encode(), job.fields) for job in jobs]
         pair, options = jobs[0].model.pair, vars(jobs[0].options)
-        worker.channel.send(message("run", body.encode(), batch=batch.number, pair=pair, options=options))
+        worker.channel.send(message("run", b"[%s]" % b",".join(parts), batch=batch.number, pair=pair, options=options))
         self._began(self._loads[worker], batch)
 
     def _began(self, load: _Load, batch: Batch) -> None:

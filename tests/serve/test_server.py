@@ -23,7 +23,7 @@ from libretranslatepy import LibreTranslateAPI
 from process import Running, Start
 
 from latentmt import cli
-from latentmt.serve.server import redact
+from latentmt.serve.listening import redact
 from latentmt.translator import Translator
 
 TEXT = "Ein kleiner Satz steht hier."

@@ -30,7 +30,7 @@ from latentmt.serve.facts import ModelFacts
 from latentmt.serve.forwarding import Forwarded
 from latentmt.serve.gateway import TextGateway
 from latentmt.serve.listening import HttpServer, quiet_logs
-from latentmt.serve.messages import Message, MessageError, Receiver, message
+from latentmt.serve.messages import Message, MessageError, Receiver, Sender, message
 from latentmt.serve.models import Models
 from latentmt.serve.origins import Origins
 from latentmt.serve.signals import STOPPING
@@ -185,25 +185,24 @@ async def serve(listening: socket.socket) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
     transport, pipe = await loop.connect_write_pipe(_Pipe, output)
     receiver = Receiver(reader)
-
-    def tell(what: Message) -> None:
-        transport.write(bytes(what))
+    sender = Sender(transport.write)
 
     config = (await receiver.receive()).header
     limits, verbose, requires_key = Limits(**config["limits"]), config["verbose"], config["requires_key"]
     if not verbose:
         quiet_logs()
-    link = Link(models_of(config["models"]), requires_key, tell)
+    link = Link(models_of(config["models"]), requires_key, sender.send)
     app = FrontApp(link, limits, requires_key, Origins(**config["origins"]), verbose)
     http = HttpServer(app, limits, verbose)
     await http.start(listening)
-    tell(message("ready"))
+    sender.send(message("ready"))
     obeying = asyncio.ensure_future(_obey(receiver, link, http))
     ended = asyncio.ensure_future(http.ended.wait())
     await asyncio.wait({obeying, ended}, return_when=asyncio.FIRST_COMPLETED)
     if obeying.done():
         obeying.result()
     app.counts.flush()
+    sender.flush()
     transport.close()
     await pipe.closed.wait()
 

@@ -23,6 +23,7 @@ from latentmt.serve.broker import Job
 from latentmt.serve.facts import Pair
 from latentmt.serve.forwarding import Answering
 from latentmt.serve.gateway import Gateway
+from latentmt.serve.listening import SHUTDOWN_MARGIN
 from latentmt.serve.messages import Message, MessageError, message
 from latentmt.serve.origins import Origins
 from latentmt.serve.pool import MAX_RESTART_SECONDS, RESTART_SECONDS, WorkerError
@@ -162,14 +163,14 @@ class Fronts:
             front.channel.send(message("models", models=self._models()))
 
     async def stop(self) -> None:
-        """Stop listening, and let all of them answer what they have accepted."""
+        """Stop listening, and let all of them answer what they have accepted, as long as that may take."""
         self._stopping = True
         self._listening.close()
         for task in self._replacing:
             task.cancel()
         for front in self._fronts:
             front.channel.send(message("stop"))
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.wait(self._tasks, timeout=self._config.limits.timeout + SHUTDOWN_MARGIN + 1)
 
     def force_stop(self) -> None:
         """Answer nothing more."""

@@ -9,7 +9,7 @@ import asyncio
 import json
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -46,6 +46,26 @@ def read(file: BinaryIO) -> Message:
     """The next message of a file, which is not at its end."""
     sizes = _checked(_read_exactly(file, _SIZES.size))
     return _message(_read_exactly(file, sizes[0]), _read_exactly(file, sizes[1]))
+
+
+class Sender:
+    """Sends messages, all those of one turn of the event loop at once: it is writing that takes time."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._unsent: list[bytes] = []
+
+    def send(self, what: Message) -> None:
+        """Send a message soon."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._unsent.append(bytes(what))
+
+    def flush(self) -> None:
+        """Send now what is unsent."""
+        if self._unsent:
+            self._write(b"".join(self._unsent))
+            self._unsent.clear()
 
 
 class Receiver:

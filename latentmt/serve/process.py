@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
-from latentmt.serve.messages import Message, Receiver
+from latentmt.serve.messages import Message, Receiver, Sender
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """How many threads a computation may have. Threads of Python do not inherit what a library was told in another one."""
@@ -43,24 +43,29 @@ class ProcessChannel:
         assert process.stdin is not None
         assert process.stdout is not None
         self._process, self._input, self._output = process, process.stdin, Receiver(process.stdout)
+        self._sender = Sender(self._write)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def send(self, what: Message) -> None:
-        if not self._input.is_closing():
-            self._input.write(bytes(what))
+        self._sender.send(what)
 
     async def receive(self) -> Message:
         return await self._output.receive()
 
     def close(self) -> None:
+        self._sender.flush()
         self._input.close()
 
     def kill(self) -> None:
         with suppress(ProcessLookupError):
             self._process.kill()
+
+    def _write(self, data: bytes) -> None:
+        if not self._input.is_closing():
+            self._input.write(data)
 
 
 async def start_process(threads: int) -> ProcessChannel:

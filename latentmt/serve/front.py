@@ -194,9 +194,9 @@ async def serve(listening: socket.socket) -> None:
     link = Link(models_of(config["models"]), requires_key, sender.send)
     app = FrontApp(link, limits, requires_key, Origins(**config["origins"]), verbose)
     http = HttpServer(app, limits, verbose)
-    await http.start(listening)
-    sender.send(message("ready"))
+    sender.send(message("ready"))  # before it accepts requests, which are passed on at once
     obeying = asyncio.ensure_future(_obey(receiver, link, http))
+    await http.start(listening)
     ended = asyncio.ensure_future(http.ended.wait())
     await asyncio.wait({obeying, ended}, return_when=asyncio.FIRST_COMPLETED)
     if obeying.done():

@@ -58,7 +58,7 @@ class HttpServer:
                 timeout_graceful_shutdown=round(limits.timeout + SHUTDOWN_MARGIN),
             )
         )
-        self.ended = asyncio.Event()
+        self._started, self.ended = asyncio.Event(), asyncio.Event()
 
     async def start(self, listening: socket.socket) -> None:
         """Accept connections."""
@@ -67,9 +67,11 @@ class HttpServer:
         while not self._server.started and not self._running.done():
             await asyncio.sleep(0.01)
         listening.listen(_BACKLOG)  # asyncio has one number for the backlog and for what it accepts in one go
+        self._started.set()
 
     async def stop(self) -> None:
         """Stop listening, drain the connections, and answer what was accepted."""
+        await self._started.wait()
         for acceptor in self._server.servers:
             acceptor.close()
         await self._connections.drain(_DRAIN_SECONDS)

@@ -185,10 +185,7 @@ def recorded(use: bool) -> Iterator[None]:
 def row(name: str, runs: Sequence[Measured], bulk_rate: float | None) -> tuple[tuple[str, ...], dict[str, Any]]:
     """A line of the table, and its numbers."""
     rate = statistics.median(run.rate for run in runs)
-    cpu = {
-        process: statistics.median(run.milliseconds(process) for run in runs)
-        for process in PROCESSES
-    }
+    cpu = {process: statistics.median(run.milliseconds(process) for run in runs) for process in PROCESSES}
     numbers = {"rate": rate, "cpu_ms": cpu} | ({"ratio": rate / bulk_rate} if bulk_rate else {})
     latencies = sorted(latency for run in runs for latency in run.latencies)
     if latencies:

@@ -68,7 +68,8 @@ class Batch:
 
     number: int
     worker: Worker
-    jobs: list[Job]
+    jobs: dict[int, Job]
+    """By their numbers."""
     shares: dict[int, float]
     """What each job is expected to take, by its number; known better once it is planned."""
     used: float = 0.0
@@ -78,12 +79,12 @@ class Batch:
 
     @property
     def clients(self) -> set[str]:
-        return {job.client for job in self.jobs}
+        return {job.client for job in self.jobs.values()}
 
     @property
     def rank(self) -> float:
         """As that of a request: the lowest comes first. What takes longer than expected is not short."""
-        return min(job.created + PATIENCE * max(job.seconds, self.used) for job in self.jobs)
+        return min(job.created + PATIENCE * max(job.seconds, self.used) for job in self.jobs.values())
 
 
 @dataclass
@@ -225,7 +226,7 @@ class Broker:
             case "done" if batch:
                 self._account(batch, what.header["seconds"])
                 self._finish(load, batch)
-                costs = batch.jobs[0].model.costs
+                costs = next(iter(batch.jobs.values())).model.costs
                 if costs.batch_tokens > 1 and 0 < self._queue.seconds < costs.batch_seconds:
                     self._wait_for_more()
                 else:
@@ -246,7 +247,7 @@ class Broker:
         for batch in [*load.paused.values(), *([running] if running else [])]:
             del self._batches[batch.number]
             self._queue.finish(batch.clients)
-            for job in batch.jobs:
+            for job in batch.jobs.values():
                 if not job.result.done():
                     self._retry(job, was_running=batch is running)
         self._metrics.waiting.set(len(self._queue))
@@ -263,7 +264,7 @@ class Broker:
 
     def _answer(self, what: Message) -> None:
         batch = self._batches.get(what.header["batch"])
-        job = next((job for job in batch.jobs if job.number == what.header["job"]), None) if batch else None
+        job = batch.jobs.get(what.header["job"]) if batch else None
         if job is None or job.result.done():
             return
         if (status := what.header.get("status", 200)) == 200:
@@ -306,7 +307,9 @@ class Broker:
             self._retire(worker)
 
     def _run(self, worker: Worker, jobs: list[Job]) -> None:
-        batch = Batch(next(self._numbers), worker, jobs, {job.number: job.seconds for job in jobs})
+        batch = Batch(
+            next(self._numbers), worker, {job.number: job for job in jobs}, {job.number: job.seconds for job in jobs}
+        )
         self._batches[batch.number] = batch
         self._queue.start(batch.clients)
         now = time.monotonic()
@@ -345,7 +348,7 @@ class Broker:
         load.paused.pop(batch.number, None)
         del self._batches[batch.number]
         self._queue.finish(batch.clients)
-        for job in batch.jobs:
+        for job in batch.jobs.values():
             self._admission.charge(job.owner, job.used)
             if not job.result.done():
                 job.result.set_exception(RefusedError(500, "something went wrong in the server"))
@@ -361,7 +364,7 @@ class Broker:
         batch.used += seconds
         self._metrics.worked.inc(seconds)
         total = sum(batch.shares.values())
-        for job in batch.jobs:
+        for job in batch.jobs.values():
             share = batch.shares.get(job.number, 0.0) / total if total else 1 / len(batch.jobs)
             job.used += seconds * share
             self._queue.charge(job.client, seconds * share)

@@ -13,9 +13,10 @@ SRC is plain text, a sentence per line (such as `tests/fixtures/tatoeba/train.de
 
 Medians of the rounds are shown: sentences a second, the ratio to bulk translation, and milliseconds of CPU for each
 sentence in the front (the server's own process: HTTP, queue), in the workers, and in the clients, which are a process
-of their own. With several front processes, those are the front, and the server's own process is the broker. On a busy machine only the CPU times mean something. With `--recorded`, engines answer from memory what
-they have translated before, so that what remains is the time of everything else: what is left to gain on a GPU.
-`--recorded` has one worker, as a GPU has. The last line is JSON.
+of their own. With several front processes, those are the front, and the server's own process is the broker. On a busy
+machine only the CPU times mean something. With `--recorded`, engines answer from memory what they have translated
+before, so that what remains is the time of everything else: what is left to gain on a GPU. `--recorded` has one worker,
+as a GPU has. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from faults import SLOW
 from process import Running, Start
 
 from latentmt.errors import UserError
@@ -22,7 +21,7 @@ from latentmt.serve.server import ServerConfig, serve
 TEXT = "Ein kleiner Satz steht hier."
 
 
-def post(server: Running, text: str | list[str], key: str = "") -> httpx.Response:
+def post(server: Running, text: str, key: str = "") -> httpx.Response:
     return httpx.post(f"{server.address}/translate", json={"q": text, "api_key": key}, timeout=60)
 
 
@@ -43,6 +42,17 @@ def state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
     except FileNotFoundError:
         return "Z"
+
+
+@contextmanager
+def busy(server: Running) -> Iterator[None]:
+    """Let the worker do nothing meanwhile."""
+    (worker,) = server.workers
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)
 
 
 @contextmanager
@@ -86,16 +96,14 @@ def test_a_key_has_one_rate_at_all_fronts(start: Start, tmp_path: Path) -> None:
 def test_there_is_one_queue_for_all_fronts(two: Running) -> None:
     one, other = two.fronts
     with ThreadPoolExecutor(3) as pool:
-        with only(two, one):
-            held = [pool.submit(post, two, [SLOW] * 4)]
-            time.sleep(0.5)
-            held += [pool.submit(post, two, TEXT) for _ in range(2)]
-            until(lambda: "latentmt_requests_waiting 2.0" in metrics(two))
-            refused = post(two, TEXT)
-        with only(two, other):  # while those are waiting
-            assert "latentmt_requests_waiting 2.0" in metrics(two)
-            also_refused = post(two, TEXT)
-        assert (refused.status_code, also_refused.status_code) == (429, 429)
+        with busy(two):
+            with only(two, one):
+                held = [pool.submit(post, two, TEXT) for _ in range(3)]
+                until(lambda: "latentmt_requests_waiting 2.0" in metrics(two))
+                assert post(two, TEXT).status_code == 429
+            with only(two, other):
+                assert "latentmt_requests_waiting 2.0" in metrics(two)
+                assert post(two, TEXT).status_code == 429
         assert [each.result().status_code for each in held] == [200] * 3
     assert post(two, TEXT).status_code == 200
 
@@ -138,19 +146,20 @@ def test_a_document_is_fetched_through_another_front(two: Running) -> None:
 def test_a_killed_front_is_replaced_and_takes_only_its_own_requests_along(start: Start) -> None:
     with start("--front-processes", 2, faults=True, grace=600.0) as server, ThreadPoolExecutor(8) as pool:
         victim, other = server.fronts
-        with only(server, other):
-            kept = pool.submit(post, server, [SLOW] * 4)
-            time.sleep(0.5)
-        with only(server, victim):
-            lost = [pool.submit(post, server, TEXT) for _ in range(6)]
-            until(lambda: "latentmt_requests_waiting 6.0" in metrics(server))
-        os.kill(victim, signal.SIGKILL)
-        until(lambda: "latentmt_requests_waiting 0.0" in metrics(server))
-        assert not kept.done()  # so they were cancelled, and not translated
+        with busy(server):
+            with only(server, other):
+                kept = pool.submit(post, server, TEXT)
+                until(lambda: "latentmt_batch_requests_count 1.0" in metrics(server))
+            with only(server, victim):
+                lost = [pool.submit(post, server, TEXT) for _ in range(6)]
+                until(lambda: "latentmt_requests_waiting 6.0" in metrics(server))
+            os.kill(victim, signal.SIGKILL)
+            until(lambda: "latentmt_requests_waiting 0.0" in metrics(server))
         assert kept.result().status_code == 200
         for each in lost:
             with pytest.raises(httpx.TransportError):
                 each.result()
+        assert "latentmt_batch_requests_sum 1.0" in metrics(server)  # they were not translated
         until(lambda: len(server.fronts) == 2 and victim not in server.fronts)
         new = next(pid for pid in server.fronts if pid != other)
         with only(server, new):

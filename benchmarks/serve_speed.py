@@ -2,7 +2,7 @@
 
     python benchmarks/serve_speed.py --src test.de [--seconds 20] [--rounds 3] [--clients 32]
     python benchmarks/serve_speed.py --src test.de --recorded           # without the engine
-    python benchmarks/serve_speed.py --src test.de --device cuda --clients 256
+    python benchmarks/serve_speed.py --src test.de --device cuda --clients 256 [--front-processes 4]
 
 SRC is plain text, a sentence per line (such as `tests/fixtures/tatoeba/train.de`). In turn, for some rounds:
 
@@ -13,9 +13,10 @@ SRC is plain text, a sentence per line (such as `tests/fixtures/tatoeba/train.de
 
 Medians of the rounds are shown: sentences a second, the ratio to bulk translation, and milliseconds of CPU for each
 sentence in the front (the server's own process: HTTP, queue), in the workers, and in the clients, which are a process
-of their own. On a busy machine only the CPU times mean something. With `--recorded`, engines answer from memory what
-they have translated before, so that what remains is the time of everything else: what is left to gain on a GPU.
-`--recorded` has one worker, as a GPU has. The last line is JSON.
+of their own. With several front processes, those are the front, and the server's own process is the broker. On a busy
+machine only the CPU times mean something. With `--recorded`, engines answer from memory what they have translated
+before, so that what remains is the time of everything else: what is left to gain on a GPU. `--recorded` has one worker,
+as a GPU has. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from latentmt.text.stream import MAX_LINES
 from latentmt.translator import Translator
 
 LIST, LIST_CLIENTS = 64, 8
+PROCESSES = ("bulk", "broker", "front", "workers", "clients")
 RECORDED = """
 from latentmt import translator
 class Recorded:
@@ -159,11 +161,14 @@ def _cpu(pid: int) -> float:
 
 def served(server: Server, pool: Any, requests: list[bytes], each: int, count: int, seconds: float) -> Measured:
     """Clients, in a process of their own, that send requests of so many sentences each."""
-    front, *workers = server.processes
-    before = {pid: _cpu(pid) for pid in (front, *workers)}
+    own, *children = server.processes
+    fronts = [pid for pid in children if b"serve.front" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    before = {pid: _cpu(pid) for pid in (own, *children)}
     latencies, took, clients = pool.apply(_clients, (server.port, requests, count, seconds))
     used = {pid: _cpu(pid) - before[pid] for pid in before}
-    cpu = {"front": used[front], "workers": sum(used[pid] for pid in workers), "clients": clients}
+    of_fronts = sum(used[pid] for pid in fronts)
+    cpu = {"broker": used[own], "front": of_fronts} if fronts else {"front": used[own]}
+    cpu |= {"workers": sum(used.values()) - used[own] - of_fronts, "clients": clients}
     return Measured(len(latencies) * each, took, cpu, latencies)
 
 
@@ -181,10 +186,7 @@ def recorded(use: bool) -> Iterator[None]:
 def row(name: str, runs: Sequence[Measured], bulk_rate: float | None) -> tuple[tuple[str, ...], dict[str, Any]]:
     """A line of the table, and its numbers."""
     rate = statistics.median(run.rate for run in runs)
-    cpu = {
-        process: statistics.median(run.milliseconds(process) for run in runs)
-        for process in ("bulk", "front", "workers", "clients")
-    }
+    cpu = {process: statistics.median(run.milliseconds(process) for run in runs) for process in PROCESSES}
     numbers = {"rate": rate, "cpu_ms": cpu} | ({"ratio": rate / bulk_rate} if bulk_rate else {})
     latencies = sorted(latency for run in runs for latency in run.latencies)
     if latencies:
@@ -200,6 +202,7 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--front-processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=20, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=int, default=32)
@@ -207,6 +210,7 @@ def main() -> None:
     arguments = parser.parse_args()
     texts = [line for line in arguments.src.read_text(encoding="utf-8").splitlines() if line][:512]
     options = ["--device", arguments.device, "--max-characters", "100000", "--max-waiting", "1024"]
+    options += ["--front-processes", str(arguments.front_processes)]
     workers = arguments.workers or (1 if arguments.recorded else None)
     options += ["--workers", str(workers)] if workers else []
     options += ["--model", arguments.model] if arguments.model else []
@@ -242,7 +246,7 @@ def main() -> None:
         "of bulk",
         "p50 ms",
         "p99 ms",
-        *(f"CPU ms {who}" for who in ("bulk", "front", "workers", "clients")),
+        *(f"CPU ms {who}" for who in PROCESSES),
     )
     output().print(table("latentmt serve", heading, [shown for shown, _ in rows.values()]))
     numbers = {"benchmark": "serve_speed"} | vars(arguments) | {"src": arguments.src.name}

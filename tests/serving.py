@@ -6,20 +6,24 @@ Workers say and hear the same as those that are processes.
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import httpx
+from starlette.types import ASGIApp
 
 from latentmt.serve.admission import Admission, ApiKeys, Limits
 from latentmt.serve.app import make_app
 from latentmt.serve.broker import Broker
 from latentmt.serve.costs import Costs
+from latentmt.serve.front import FrontApp, Link
+from latentmt.serve.fronts import Front
 from latentmt.serve.gateway import Gateway
-from latentmt.serve.messages import Message, receive
+from latentmt.serve.messages import Message, Receiver
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.origins import Origins
 from latentmt.serve.pool import PoolConfig
@@ -32,14 +36,14 @@ class ThreadChannel:
     """A worker in a thread."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+        self._receiver, self._writer = Receiver(reader), writer
 
     def send(self, what: Message) -> None:
         if not self._writer.is_closing():
             self._writer.write(bytes(what))
 
     async def receive(self) -> Message:
-        return await receive(self._reader)
+        return await self._receiver.receive()
 
     def close(self) -> None:
         self._writer.close()
@@ -62,6 +66,41 @@ def in_thread(*loads: Callable[[], Translator]) -> Callable[[int], Awaitable[Cha
         return ThreadChannel(*await asyncio.open_connection(sock=ours))
 
     return start
+
+
+class MessageChannel:
+    """A front process that is none."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.link: Link | None = None
+
+    def send(self, what: Message) -> None:
+        assert self.link
+        self._loop.call_soon(self.link.received, copied(what))
+
+    async def receive(self) -> Message:
+        raise AssertionError
+
+    def close(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def copied(what: Message) -> Message:
+    """A message as the other side reads it."""
+    return Message(what.kind, json.loads(json.dumps(dict(what.header))), what.body)
+
+
+def front_of(
+    app: ASGIApp, gateway: Gateway, limits: Limits, origins: Origins, loop: asyncio.AbstractEventLoop
+) -> FrontApp:
+    """The application of a front process."""
+    channel = MessageChannel(loop)
+    front = Front(channel, gateway, app)
+    keys = gateway.admission.requires_key
+    channel.link = Link(gateway.models, keys, lambda what: loop.call_soon(front.received, copied(what)))
+    return FrontApp(channel.link, limits, keys, origins)
 
 
 class Client:
@@ -105,8 +144,12 @@ def serving(
     workers: int = 1,
     costs: Costs | Sequence[Costs] = Costs(),  # noqa: B008 (immutable)
     origins: Origins = Origins(),  # noqa: B008 (immutable)
+    through_front: bool = False,
 ) -> Iterator[Client]:
-    """A client of an application, in which functions may run, too, that share its event loop."""
+    """A client of an application, in which functions may run, too, that share its event loop.
+
+    `through_front`: the application of a front process receives the requests, and tells the other one by messages.
+    """
     with asyncio.Runner() as runner:
         admission, metrics = Admission(limits, keys), Metrics()
         models = [str(number) for number in range(len(loads))]
@@ -116,7 +159,13 @@ def serving(
         runner.run(broker.start())
         gateway = Gateway(admission, broker, metrics)
         try:
-            yield Client(runner, make_app(gateway, origins), gateway)
+            app: ASGIApp = make_app(gateway, origins)
+            if through_front:
+                app = front_of(app, gateway, limits, origins, runner.get_loop())
+            yield Client(runner, app, gateway)
         finally:
             broker.close()
             runner.run(asyncio.sleep(0))
+
+
+Serving = Callable[..., AbstractContextManager[Client]]

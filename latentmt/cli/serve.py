@@ -31,6 +31,9 @@ def serve(
         int | None, typer.Option(help="Engine processes for each device. Default: as many as a CPU has cores.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Cores for each of them. Default: 1.")] = None,
+    front_processes: Annotated[
+        int, typer.Option(help="Processes that accept HTTP. More than one are for thousands of requests a second.")
+    ] = 1,
     max_characters: Annotated[int, typer.Option(help="The most characters of one request.")] = 10_000,
     max_sentences: Annotated[int, typer.Option(help="The most sentences of one request.")] = 256,
     max_file_size: Annotated[float, typer.Option(help="The most megabytes of a document.")] = 10,
@@ -74,6 +77,7 @@ def serve(
             engine=engine,
             workers=workers,
             threads=threads,
+            front_processes=front_processes,
             limits=Limits(
                 max_characters=max_characters,
                 max_sentences=max_sentences,

@@ -22,6 +22,8 @@ _BYTES_PER_CHARACTER = 12
 """The most a character takes in a form, or escaped in JSON."""
 _BODY_OVERHEAD = 4096
 """Bytes of a body that are not text."""
+_KEY = "key "
+"""What the names of clients with a key begin with."""
 
 
 class RefusedError(Exception):
@@ -29,7 +31,7 @@ class RefusedError(Exception):
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.retry_after = status, retry_after
         self.headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
 
 
@@ -142,7 +144,11 @@ class Admission:
             if wait := quota.wait:
                 raise RefusedError(429, f"this API key allows {quota.rate:g} requests a minute", math.ceil(wait))
             quota.left -= 1
-        return Client(f"key {hashed.hex()}", quota)
+        return Client(_KEY + hashed.hex(), quota)
+
+    def known(self, name: str) -> Client:
+        """A client that was accepted before, by its name."""
+        return Client(name, self._quotas[bytes.fromhex(name.removeprefix(_KEY))] if self.requires_key else None)
 
     def charge(self, client: Client, seconds: float) -> None:
         """Count a request that took so long as several, if the server does."""

@@ -1,4 +1,7 @@
-"""The HTTP interface: paths, errors, OpenAPI and the web page. Responses come from the gateway."""
+"""The HTTP interface: paths, errors, OpenAPI and the web page. Responses come from the gateway.
+
+Paths to which texts are sent can be an application of their own, for front processes.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ import latentmt
 from latentmt.errors import UserError
 from latentmt.serve.admission import RefusedError
 from latentmt.serve.bodies import openapi_body, read_body
-from latentmt.serve.deepl import DeepLRequest, add_deepl
+from latentmt.serve.deepl import DeepLRequest, add_deepl, add_deepl_texts
 from latentmt.serve.files import add_files
-from latentmt.serve.gateway import Gateway
+from latentmt.serve.gateway import Gateway, TextGateway
 from latentmt.serve.middleware import Middleware, error_response
 from latentmt.serve.origins import Origins
 from latentmt.serve.schemas import (
@@ -55,6 +58,21 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 def make_app(gateway: Gateway, origins: Origins, verbose: bool = False) -> FastAPI:
     """The application. `origins`: who may use it from a browser. `verbose`: log stack traces."""
+    app = make_text_app(gateway, origins, verbose)
+    _add_model(app, gateway)
+    add_files(app, gateway)
+    add_deepl(app, gateway)
+    _add_monitoring(app, gateway)
+
+    app.mount("/page", StaticFiles(directory=PAGE))
+    for path, file in (("/", "index.html"), ("/docs", "docs.html")):
+        app.add_route(path, _static((PAGE / file).read_text(encoding="utf-8")), include_in_schema=False)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    return app
+
+
+def make_text_app(gateway: TextGateway, origins: Origins, verbose: bool = False) -> FastAPI:
+    """The part of the application to which texts are sent."""
     app = FastAPI(
         title="latentmt",
         version=latentmt.__version__,
@@ -74,19 +92,12 @@ def make_app(gateway: Gateway, origins: Origins, verbose: bool = False) -> FastA
             expose_headers=["Retry-After"],
         )
     _add_error_handlers(app)
-    _add_translation(app, gateway)
-    add_files(app, gateway)
-    add_deepl(app, gateway)
-    _add_monitoring(app, gateway)
-
-    app.mount("/page", StaticFiles(directory=PAGE))
-    for path, file in (("/", "index.html"), ("/docs", "docs.html")):
-        app.add_route(path, _static((PAGE / file).read_text(encoding="utf-8")), include_in_schema=False)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
+    _add_texts(app, gateway)
+    add_deepl_texts(app, gateway)
     return app
 
 
-def _add_translation(app: FastAPI, gateway: Gateway) -> None:
+def _add_texts(app: FastAPI, gateway: TextGateway) -> None:
     timeout = gateway.admission.limits.timeout
 
     @app.post(
@@ -122,6 +133,8 @@ def _add_translation(app: FastAPI, gateway: Gateway) -> None:
         request = await read_body(http, DetectRequest, gateway)
         return await while_connected(http, gateway.detect(request, address(http)), timeout)
 
+
+def _add_model(app: FastAPI, gateway: Gateway) -> None:
     @app.get("/languages")
     async def languages() -> list[Language]:
         """The languages, and what each can be translated into."""

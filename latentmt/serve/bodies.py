@@ -12,7 +12,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 
 from latentmt.serve.admission import client_at
-from latentmt.serve.gateway import Gateway
+from latentmt.serve.gateway import TextGateway
 from latentmt.serve.schemas import BaseRequest
 from latentmt.serve.waiting import address
 
@@ -21,7 +21,7 @@ R = TypeVar("R", bound=BaseRequest)
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
-async def read_body(http: Request, schema: type[R], gateway: Gateway) -> R:
+async def read_body(http: Request, schema: type[R], gateway: TextGateway) -> R:
     """The body, if there is room for a request. Dependencies of FastAPI would take as long as all the rest."""
     if not gateway.admission.requires_key:  # else who it is stands in the body
         gateway.broker.check_room(client_at(address(http)))

@@ -26,6 +26,7 @@ from latentmt.serve.facts import ModelFacts
 from latentmt.serve.fairness import PATIENCE, FairQueue, QueueFullError, Waiting
 from latentmt.serve.messages import Message, message
 from latentmt.serve.metrics import Metrics
+from latentmt.serve.models import Models
 from latentmt.serve.pool import Pool, PoolConfig, Worker
 from latentmt.serve.process import Channel, start_process
 from latentmt.serve.worker import SLICE_SECONDS
@@ -49,7 +50,7 @@ class Job(Waiting):
     number: int
     owner: Client
     kind: str
-    fields: dict[str, Any]
+    fields: bytes
     """The request as JSON."""
     model: ModelFacts
     options: DecodingOptions
@@ -67,7 +68,8 @@ class Batch:
 
     number: int
     worker: Worker
-    jobs: list[Job]
+    jobs: dict[int, Job]
+    """By their numbers."""
     shares: dict[int, float]
     """What each job is expected to take, by its number; known better once it is planned."""
     used: float = 0.0
@@ -77,12 +79,12 @@ class Batch:
 
     @property
     def clients(self) -> set[str]:
-        return {job.client for job in self.jobs}
+        return {job.client for job in self.jobs.values()}
 
     @property
     def rank(self) -> float:
         """As that of a request: the lowest comes first. What takes longer than expected is not short."""
-        return min(job.created + PATIENCE * max(job.seconds, self.used) for job in self.jobs)
+        return min(job.created + PATIENCE * max(job.seconds, self.used) for job in self.jobs.values())
 
 
 @dataclass
@@ -113,6 +115,10 @@ class Broker:
         self._window: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Future[None]] = set()
 
+    @property
+    def models(self) -> Models:
+        return self.pool.models
+
     async def start(self) -> None:
         """Start the workers. What is wrong with a model is a `UserError`."""
         await self.pool.start()
@@ -134,6 +140,10 @@ class Broker:
         if not self._queue.has_room(client):
             raise self._busy(self._queue.seconds)
 
+    async def admit(self, address: str, key: str) -> Client:
+        """The client that sends a request, see `Admission.client`."""
+        return self._admission.client(address, key)
+
     async def submit(
         self,
         kind: str,
@@ -144,11 +154,25 @@ class Broker:
         seconds: float,
         group: Any,
     ) -> bytes:
-        """The response to a request, as JSON. `seconds`: how long it will take; `group`: see `Waiting`.
+        """The response to a request, as JSON. If the caller is cancelled, so is the request. See `queue`."""
+        job = self.queue(kind, json.dumps(fields).encode(), model, options, client, seconds, group)
+        try:
+            return await job.result
+        finally:
+            self._leave(job)
 
-        If the caller is cancelled, the request leaves the queue. A batch that is running stops early if all of its
-        requests are cancelled.
-        """
+    def queue(
+        self,
+        kind: str,
+        fields: bytes,
+        model: ModelFacts,
+        options: DecodingOptions,
+        client: Client,
+        seconds: float,
+        group: Any,
+    ) -> Job:
+        """Queue a request, whose response will be the job's result. `seconds`: how long it will take; `group`: see
+        `Waiting`."""
         job = Job(
             client=client.name,
             seconds=seconds,
@@ -171,10 +195,13 @@ class Broker:
         self._metrics.waiting.set(len(self._queue))
         if self._window is None or self._queue.seconds >= model.costs.batch_seconds:
             self._dispatch()
-        try:
-            return await job.result
-        finally:
-            self._leave(job)
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """Nobody waits for a request any more: it leaves the queue. A batch that is running stops early if all of its
+        requests are cancelled."""
+        job.result.cancel()
+        self._leave(job)
 
     # What workers do.
 
@@ -199,7 +226,7 @@ class Broker:
             case "done" if batch:
                 self._account(batch, what.header["seconds"])
                 self._finish(load, batch)
-                costs = batch.jobs[0].model.costs
+                costs = next(iter(batch.jobs.values())).model.costs
                 if costs.batch_tokens > 1 and 0 < self._queue.seconds < costs.batch_seconds:
                     self._wait_for_more()
                 else:
@@ -220,7 +247,7 @@ class Broker:
         for batch in [*load.paused.values(), *([running] if running else [])]:
             del self._batches[batch.number]
             self._queue.finish(batch.clients)
-            for job in batch.jobs:
+            for job in batch.jobs.values():
                 if not job.result.done():
                     self._retry(job, was_running=batch is running)
         self._metrics.waiting.set(len(self._queue))
@@ -237,7 +264,7 @@ class Broker:
 
     def _answer(self, what: Message) -> None:
         batch = self._batches.get(what.header["batch"])
-        job = next((job for job in batch.jobs if job.number == what.header["job"]), None) if batch else None
+        job = batch.jobs.get(what.header["job"]) if batch else None
         if job is None or job.result.done():
             return
         if (status := what.header.get("status", 200)) == 200:
@@ -280,7 +307,9 @@ class Broker:
             self._retire(worker)
 
     def _run(self, worker: Worker, jobs: list[Job]) -> None:
-        batch = Batch(next(self._numbers), worker, jobs, {job.number: job.seconds for job in jobs})
+        batch = Batch(
+            next(self._numbers), worker, {job.number: job for job in jobs}, {job.number: job.seconds for job in jobs}
+        )
         self._batches[batch.number] = batch
         self._queue.start(batch.clients)
         now = time.monotonic()
@@ -289,9 +318,9 @@ class Broker:
             self._metrics.waited.observe(now - job.created)
         self._metrics.waiting.set(len(self._queue))
         self._metrics.batch.observe(len(jobs))
-        body = json.dumps([{"number": job.number, "kind": job.kind, "fields": job.fields} for job in jobs])
+        parts = [b'{"number":%d,"kind":"%s","fields":%s}' % (job.number, job.kind.encode(), job.fields) for job in jobs]
         pair, options = jobs[0].model.pair, vars(jobs[0].options)
-        worker.channel.send(message("run", body.encode(), batch=batch.number, pair=pair, options=options))
+        worker.channel.send(message("run", b"[%s]" % b",".join(parts), batch=batch.number, pair=pair, options=options))
         self._began(self._loads[worker], batch)
 
     def _began(self, load: _Load, batch: Batch) -> None:
@@ -319,7 +348,7 @@ class Broker:
         load.paused.pop(batch.number, None)
         del self._batches[batch.number]
         self._queue.finish(batch.clients)
-        for job in batch.jobs:
+        for job in batch.jobs.values():
             self._admission.charge(job.owner, job.used)
             if not job.result.done():
                 job.result.set_exception(RefusedError(500, "something went wrong in the server"))
@@ -335,7 +364,7 @@ class Broker:
         batch.used += seconds
         self._metrics.worked.inc(seconds)
         total = sum(batch.shares.values())
-        for job in batch.jobs:
+        for job in batch.jobs.values():
             share = batch.shares.get(job.number, 0.0) / total if total else 1 / len(batch.jobs)
             job.used += seconds * share
             self._queue.charge(job.client, seconds * share)

@@ -14,7 +14,7 @@ from latentmt.serve.bodies import FORMS, openapi_body, parse_body, read_body, up
 from latentmt.serve.documents import status
 from latentmt.serve.facts import AUTO
 from latentmt.serve.files import file_response, openapi_upload
-from latentmt.serve.gateway import Gateway
+from latentmt.serve.gateway import Gateway, TextGateway
 from latentmt.serve.languages import language_name
 from latentmt.serve.schemas import BaseRequest, DeepLDocument, DeepLError, DeepLStatus, DeepLTranslations
 from latentmt.serve.schemas import TranslateRequest as OwnRequest
@@ -68,9 +68,8 @@ def _key(http: Request, otherwise: str = "") -> str:
     return http.headers.get("authorization", "").removeprefix("DeepL-Auth-Key ").strip() or otherwise
 
 
-def add_deepl(app: FastAPI, gateway: Gateway) -> None:
-    """Add DeepL's paths."""
-    admission = gateway.admission
+def add_deepl_texts(app: FastAPI, gateway: TextGateway) -> None:
+    """Add DeepL's path for texts."""
 
     async def translate(http: Request, request: DeepLRequest) -> bytes:
         if request.tag_handling not in ("", "html"):
@@ -101,7 +100,11 @@ def add_deepl(app: FastAPI, gateway: Gateway) -> None:
     async def deepl_translate(http: Request) -> Response:
         """Translate texts, in DeepL's format."""
         request = await read_body(http, DeepLRequest, gateway)
-        return await while_connected(http, translate(http, request), admission.limits.timeout)
+        return await while_connected(http, translate(http, request), gateway.admission.limits.timeout)
+
+
+def add_deepl(app: FastAPI, gateway: Gateway) -> None:
+    """Add DeepL's other paths."""
 
     @app.get("/v2/languages", response_model=list[dict[str, Any]], responses=_errors(400))
     async def deepl_languages(
@@ -120,7 +123,7 @@ def add_deepl(app: FastAPI, gateway: Gateway) -> None:
     @app.get("/v2/usage", response_model=dict[str, int], responses=_errors(403))
     async def usage(http: Request) -> dict[str, int]:
         """The limit of characters, which is none. Characters are not counted by client."""
-        admission.check_key(_key(http))
+        gateway.admission.check_key(_key(http))
         return {"character_count": 0, "character_limit": _UNLIMITED}
 
     _add_documents(app, gateway)

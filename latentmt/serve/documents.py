@@ -87,7 +87,7 @@ class Documents:
 
     @property
     def _models(self) -> Models:
-        return self._broker.pool.models
+        return self._broker.models
 
     def close(self) -> None:
         """Remove all documents."""
@@ -184,7 +184,7 @@ class Documents:
         model = self._models.candidates(read["language"], document.target)[0]
         document.characters = sum(read["characters"])
         self._admission.count(document.client, document.characters)
-        self._metrics.characters.inc(document.characters)
+        self._metrics.accepted(document.characters)
         needed = self._models.needs_translation(read["language"], document.target)
         parts: list[int] = read["parts"] if needed else []
         document.total, document.status = sum(parts), "translating"

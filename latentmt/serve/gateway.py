@@ -9,14 +9,15 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from latentmt.errors import UserError
+from latentmt.options import DecodingOptions
 from latentmt.serve.admission import Admission, Client, RefusedError
 from latentmt.serve.broker import Broker
 from latentmt.serve.documents import Documents
 from latentmt.serve.facts import ModelFacts, Pair
-from latentmt.serve.metrics import Metrics
+from latentmt.serve.metrics import Counting, Metrics
 from latentmt.serve.models import Models
 from latentmt.serve.schemas import (
     DetectedLanguage,
@@ -34,22 +35,42 @@ _READY_INTERVAL = 1.0
 _WORD = "Test."
 
 
-class Gateway:
-    """Accepts requests and returns responses as JSON."""
+@runtime_checkable
+class Queue(Protocol):
+    """The broker, wherever it is. See `Broker`."""
 
-    def __init__(self, admission: Admission, broker: Broker, metrics: Metrics) -> None:
+    @property
+    def models(self) -> Models: ...
+
+    def check_room(self, client: str) -> None: ...
+
+    async def admit(self, address: str, key: str) -> Client: ...
+
+    async def submit(
+        self,
+        kind: str,
+        fields: dict[str, Any],
+        model: ModelFacts,
+        options: DecodingOptions,
+        client: Client,
+        seconds: float,
+        group: Any,
+    ) -> bytes: ...
+
+
+class TextGateway:
+    """Accepts requests with texts and returns responses as JSON."""
+
+    def __init__(self, admission: Admission, broker: Queue, metrics: Counting) -> None:
         self.admission, self.broker, self.metrics = admission, broker, metrics
-        self.documents = Documents(admission, broker, metrics)
-        self._readiness: asyncio.Task[bool] | None = None
-        self._asked = 0.0
 
     @property
     def models(self) -> Models:
-        return self.broker.pool.models
+        return self.broker.models
 
     async def translate(self, request: TranslateRequest, address: str) -> bytes:
         """The response to /translate."""
-        client = self.admission.client(address, request.api_key)
+        client = await self.broker.admit(address, request.api_key)
         if request.format == "html" and request.alternatives:
             raise UserError("alternatives: there are none with the format html")
         if request.format == "html" and request.alignment:
@@ -69,7 +90,7 @@ class Gateway:
     ) -> bytes:
         sources, is_html = [request.q] if isinstance(request.q, str) else request.q, request.format == "html"
         options = model.options(decoding_options(request), self.admission.limits, request.alternatives)
-        self.metrics.characters.inc(sum(map(len, sources)))
+        self.metrics.accepted(sum(map(len, sources)))
         annotated = request.confidence or request.alignment
         seconds = model.costs.estimate(sources, options, html=is_html or annotated)
         fields = request.model_dump(exclude={"api_key"}) | known
@@ -107,25 +128,38 @@ class Gateway:
 
     async def trace(self, request: TraceRequest, address: str) -> bytes:
         """The response to /trace."""
-        client = self.admission.client(address, request.api_key)
+        client = await self.broker.admit(address, request.api_key)
         self.admission.check_size([request.q])
         model, *others = self.models.candidates(request.source, request.target)
         if others:
             (guess,) = await self._detected(model, [request.q], "text", request.target, client)
             model = self.models.candidates(guess.language, request.target)[0]
         options = model.options(decoding_options(request), self.admission.limits)
-        self.metrics.characters.inc(len(request.q))
+        self.metrics.accepted(len(request.q))
         seconds = model.costs.estimate([request.q], options, traced=True)
         fields = request.model_dump(exclude={"api_key"})
         return await self.broker.submit("trace", fields, model, options, client, seconds, None)
 
     async def detect(self, request: DetectRequest, address: str) -> bytes:
         """The response to /detect."""
-        client = self.admission.client(address, request.api_key)
+        client = await self.broker.admit(address, request.api_key)
         self.admission.check_size([request.q])
         model, fields = self.models.default, request.model_dump(exclude={"api_key"})
         options = model.options({}, self.admission.limits)
         return await self.broker.submit("detect", fields, model, options, client, 0.0, None)
+
+
+class Gateway(TextGateway):
+    """Accepts all requests."""
+
+    broker: Broker
+    metrics: Metrics
+
+    def __init__(self, admission: Admission, broker: Broker, metrics: Metrics) -> None:
+        super().__init__(admission, broker, metrics)
+        self.documents = Documents(admission, broker, metrics)
+        self._readiness: asyncio.Task[bool] | None = None
+        self._asked = 0.0
 
     def model(self, source: str = "", target: str = "") -> ModelResponse:
         """The response to /model."""

@@ -1,6 +1,6 @@
-"""Messages between the broker and its workers: a header as JSON and a body of bytes, after the sizes of both.
+"""Messages between processes of a server: a header as JSON and a body of bytes, after the sizes of both.
 
-Nothing is pickled. What a message means is up to `broker` and `worker`.
+Nothing is pickled. What a message means is up to `broker` and `worker`, and to `fronts` and `front`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 _SIZES = struct.Struct("!II")
 _MAX_SIZE = 1 << 30
 """Bytes. More means that the two sides have lost each other."""
+_CHUNK = 1 << 18
+"""Bytes that are read at once, with all messages in them."""
 
 
 class MessageError(Exception):
@@ -45,13 +48,59 @@ def read(file: BinaryIO) -> Message:
     return _message(_read_exactly(file, sizes[0]), _read_exactly(file, sizes[1]))
 
 
-async def receive(reader: asyncio.StreamReader) -> Message:
-    """The next message of a stream, which is not at its end."""
-    try:
-        sizes = _checked(await reader.readexactly(_SIZES.size))
-        return _message(await reader.readexactly(sizes[0]), await reader.readexactly(sizes[1]))
-    except (asyncio.IncompleteReadError, OSError):
-        raise MessageError from None
+class Sender:
+    """Sends messages, all those of one turn of the event loop at once: it is writing that takes time."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._unsent: list[bytes] = []
+
+    def send(self, what: Message) -> None:
+        """Send a message soon."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._unsent.append(bytes(what))
+
+    def flush(self) -> None:
+        """Send now what is unsent."""
+        if self._unsent:
+            self._write(b"".join(self._unsent))
+            self._unsent.clear()
+
+
+class Receiver:
+    """The messages of a stream."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader, self._unread = reader, bytearray()
+        self._messages: deque[Message] = deque()
+
+    async def receive(self) -> Message:
+        """The next message. `MessageError` if there is none."""
+        while not self._messages:
+            try:
+                data = await self._reader.read(_CHUNK)
+            except OSError:
+                raise MessageError from None
+            if not data:
+                raise MessageError
+            self._unread += data
+            self._cut()
+        return self._messages.popleft()
+
+    def _cut(self) -> None:
+        """Take all whole messages out of what was read."""
+        unread, start = self._unread, 0
+        while len(unread) >= start + _SIZES.size:
+            header, body = _checked(unread, start)
+            middle = start + _SIZES.size + header
+            if len(unread) < middle + body:
+                break
+            self._messages.append(
+                _message(bytes(unread[start + _SIZES.size : middle]), bytes(unread[middle : middle + body]))
+            )
+            start = middle + body
+        del unread[:start]
 
 
 def _read_exactly(file: BinaryIO, size: int) -> bytes:
@@ -61,8 +110,8 @@ def _read_exactly(file: BinaryIO, size: int) -> bytes:
     return data
 
 
-def _checked(sizes: bytes) -> tuple[int, int]:
-    header, body = _SIZES.unpack(sizes)
+def _checked(data: bytes | bytearray, start: int = 0) -> tuple[int, int]:
+    header, body = _SIZES.unpack_from(data, start)
     if max(header, body) > _MAX_SIZE:
         raise MessageError
     return header, body

@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from latentmt.serve.admission import Admission
-from latentmt.serve.metrics import Metrics
+from latentmt.serve.metrics import Counting
 from latentmt.serve.origins import Origins
 
 _log = logging.getLogger("latentmt.serve")
@@ -46,7 +46,7 @@ class Middleware:
     """Wraps the application."""
 
     def __init__(
-        self, app: ASGIApp, admission: Admission, metrics: Metrics, origins: Origins, verbose: bool = False
+        self, app: ASGIApp, admission: Admission, metrics: Counting, origins: Origins, verbose: bool = False
     ) -> None:
         self._app, self._admission, self._metrics = app, admission, metrics
         self._origins, self._verbose = origins, verbose
@@ -76,8 +76,7 @@ class Middleware:
                 response = error_response(500, "something went wrong in the server", path=scope["path"])
                 await response(scope, receive, send_with_headers)
         endpoint = getattr(scope.get("route"), "path", "other")
-        self._metrics.requests.labels(endpoint, status).inc()
-        self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - start)
+        self._metrics.answered(endpoint, status, time.perf_counter() - start)
 
 
 def _relative(header: tuple[bytes, bytes]) -> tuple[bytes, bytes]:

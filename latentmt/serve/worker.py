@@ -118,9 +118,11 @@ class Worker:
             case "cancel":
                 self._cancel(received.header["batch"], received.header["job"])
 
-    def send(self, what: Message) -> None:
+    def send(self, *messages: Message) -> None:
+        """Send messages, all at once."""
+        data = b"".join(map(bytes, messages))
         with self._writing:
-            self._output.write(bytes(what))
+            self._output.write(data)
             self._output.flush()
 
     def _start(self, received: Message) -> None:
@@ -192,10 +194,12 @@ class Worker:
             for pair in planned:
                 self._translate(batch, [pair])
             return
-        for (job, _), result in zip(planned, results, strict=True):
-            batch.check()
-            body = _ANY.dump_json(result, exclude_none=job.kind == "translate")
-            self.send(message("result", body, batch=batch.number, job=job.number))
+        self.send(*(self._result(batch, job, result) for (job, _), result in zip(planned, results, strict=True)))
+
+    def _result(self, batch: _Batch, job: _Job, result: Any) -> Message:
+        batch.check()
+        body = _ANY.dump_json(result, exclude_none=job.kind == "translate")
+        return message("result", body, batch=batch.number, job=job.number)
 
     def _fail(self, batch: _Batch, job: _Job, error: Exception) -> None:
         """Answer a request with an error. What a client did not cause is logged."""

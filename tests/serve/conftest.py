@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from faults import GRACE, environment
 from lively import save_lively_model
 from pages import REQUIRED
 from process import Running, Start
+from serving import Serving
+from serving import serving as directly
 
 from latentmt.translator import Translator
 
@@ -47,6 +50,12 @@ def translator(model: Path, engine: str) -> Translator:
 def english(reverse: Path, engine: str) -> Translator:
     """The translator from English to German."""
     return Translator.load(reverse, threads=1, engine=engine)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["alone", "front"])
+def serving(request: pytest.FixtureRequest) -> Serving:
+    """`serving`, with and without a front process, which makes no difference."""
+    return partial(directly, through_front=request.param)
 
 
 @pytest.fixture(scope="session")

@@ -25,14 +25,22 @@ class Running:
     @property
     def workers(self) -> list[int]:
         """The processes of its workers."""
-        return [
-            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        ]
+        return [pid for pid in self._children if pid not in self.fronts]
+
+    @property
+    def fronts(self) -> list[int]:
+        """Its front processes, if it has several."""
+        return [pid for pid in self._children if b"serve.front" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    @property
+    def _children(self) -> list[int]:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in children.split()]
 
     @property
     def memory(self) -> int:
-        """Resident bytes, those of its workers included."""
-        pids = [self.process.pid, *self.workers]
+        """Resident bytes, those of its other processes included."""
+        pids = [self.process.pid, *self._children]
         pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
         return pages * os.sysconf("SC_PAGE_SIZE")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import Iterator
@@ -9,12 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from serving import Client, serving
+from serving import Client, Serving
 
 from latentmt.options import DecodingOptions
 from latentmt.serve.admission import ApiKeys, Limits
 from latentmt.serve.costs import Costs
 from latentmt.serve.facts import ModelFacts
+from latentmt.serve.front import COUNT_SECONDS
 from latentmt.serve.languages import detect
 from latentmt.serve.origins import Origins
 from latentmt.serve.schemas import DetectedLanguage
@@ -26,7 +28,7 @@ ENGLISH = "The small sentence is here, and another one is over there with many b
 
 
 @pytest.fixture(scope="module")
-def client(translator: Translator) -> Iterator[Client]:
+def client(serving: Serving, translator: Translator) -> Iterator[Client]:
     with serving(lambda: translator) as client:
         yield client
 
@@ -234,7 +236,7 @@ def test_unreadable_bodies_are_400(client: Client, content: str, options: dict[s
     assert list(response.json()) == ["error"]
 
 
-def test_too_large_requests_are_413(translator: Translator) -> None:
+def test_too_large_requests_are_413(serving: Serving, translator: Translator) -> None:
     with serving(lambda: translator, limits=Limits(max_characters=300, max_sentences=4)) as client:
         assert client.refused("/translate", 413, q="a" * 301) == "301 characters: this server allows 300"
         assert client.refused("/translate", 413, q=["x"] * 5) == "5 sentences: this server allows 4"
@@ -254,7 +256,7 @@ def test_unknown_paths_and_methods_are_errors_in_json(client: Client) -> None:
 
 
 def test_unexpected_errors_are_500_without_a_stack_trace(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    serving: Serving, translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError(TEXT)
@@ -324,11 +326,12 @@ def test_trace_returns_candidates_and_the_field_of_a_token(client: Client) -> No
     assert "no refinement steps" in client.refused("/trace", 400, q=TEXT, method="teacher")
 
 
-def test_health_and_metrics(translator: Translator) -> None:
+def test_health_and_metrics(serving: Serving, translator: Translator) -> None:
     with serving(lambda: translator) as client:
         assert client.get("/healthz") == client.get("/readyz") == {"status": "ok"}
         client.post("/translate", q=[TEXT, OTHER])
         client.refused("/translate", 400)
+        client.runner.run(asyncio.sleep(2 * COUNT_SECONDS))
         text = client.request("GET", "/metrics").text
         assert 'latentmt_requests_total{endpoint="/translate",status="200"} 1.0' in text
         assert 'latentmt_requests_total{endpoint="/translate",status="400"} 1.0' in text
@@ -337,7 +340,7 @@ def test_health_and_metrics(translator: Translator) -> None:
         assert "latentmt_workers 1.0" in text
 
 
-def test_api_keys_are_required_and_rate_limited(translator: Translator) -> None:
+def test_api_keys_are_required_and_rate_limited(serving: Serving, translator: Translator) -> None:
     with serving(lambda: translator, keys=ApiKeys({"good": math.inf, "few": 2.0})) as client:
         assert client.get("/model")["keys"] is True
         for path in ("/translate", "/trace", "/detect"):
@@ -351,7 +354,7 @@ def test_api_keys_are_required_and_rate_limited(translator: Translator) -> None:
         client.get("/languages")
 
 
-def test_cors_allows_only_the_given_origins(translator: Translator, client: Client) -> None:
+def test_cors_allows_only_the_given_origins(serving: Serving, translator: Translator, client: Client) -> None:
     headers = {"Origin": "https://there.example"}
     assert "access-control-allow-origin" not in client.request("GET", "/model", headers=headers).headers
     with serving(lambda: translator, origins=Origins(cors=["https://there.example"])) as open_:
@@ -375,7 +378,7 @@ def test_page_loads_nothing_from_other_hosts(client: Client) -> None:
 # Other sites.
 
 
-def test_unknown_hosts_are_403(translator: Translator) -> None:
+def test_unknown_hosts_are_403(serving: Serving, translator: Translator) -> None:
     with serving(lambda: translator, origins=Origins.of("127.0.0.1", ["mt.example"])) as client:
         assert client.request("GET", "/model", headers={"Host": "mt.example:8000"}).status_code == 200
         for path in ("/", "/model", "/metrics", "/page/app.js", "/nowhere"):
@@ -384,7 +387,7 @@ def test_unknown_hosts_are_403(translator: Translator) -> None:
             assert refused.json()["error"].startswith("host evil.example: this server does not answer to that name")
 
 
-def test_forms_from_other_sites_are_403(client: Client, translator: Translator) -> None:
+def test_forms_from_other_sites_are_403(serving: Serving, client: Client, translator: Translator) -> None:
     evil = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
     refused = client.request("POST", "/translate", data={"q": TEXT}, headers=evil)
     assert (refused.status_code, list(refused.json())) == (403, ["error"])
@@ -394,7 +397,7 @@ def test_forms_from_other_sites_are_403(client: Client, translator: Translator) 
         assert open_.request("POST", "/translate", data={"q": TEXT}, headers=evil).status_code == 200
 
 
-def test_metrics_need_their_own_key_where_keys_are_required(translator: Translator) -> None:
+def test_metrics_need_their_own_key_where_keys_are_required(serving: Serving, translator: Translator) -> None:
     keys = ApiKeys({"user": math.inf}, frozenset({"prometheus"}))
     with serving(lambda: translator, keys=keys) as client:
         for headers in ({}, {"Authorization": "Bearer user"}, {"Authorization": "Bearer"}):

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from gate import FAILS, HELD, Gate, until
-from serving import Client, serving
+from serving import Client, Serving
 from tiny import SENTENCES
 
 from latentmt.data.normalise import TextRules
@@ -60,7 +60,7 @@ def run(client: Client, test: Coroutine[Any, Any, None]) -> None:
     client.runner.run(test)
 
 
-def test_waiting_requests_of_all_clients_share_a_batch(load: Load, gate: Gate) -> None:
+def test_waiting_requests_of_all_clients_share_a_batch(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         held = translate(client, HELD)
         await until(lambda: gate.held == 1)
@@ -75,7 +75,7 @@ def test_waiting_requests_of_all_clients_share_a_batch(load: Load, gate: Gate) -
         assert max(map(len, gate.calls)) > 1  # the engine had several of them at a time
 
 
-def test_other_options_are_another_batch(load: Load, gate: Gate) -> None:
+def test_other_options_are_another_batch(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         held = translate(client, HELD)
         await until(lambda: gate.held == 1)
@@ -90,7 +90,7 @@ def test_other_options_are_another_batch(load: Load, gate: Gate) -> None:
         run(client, test(client))
 
 
-def test_a_long_request_is_paused_for_a_short_one(load: Load, gate: Gate) -> None:
+def test_a_long_request_is_paused_for_a_short_one(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         long = [translate(client, f"{HELD} {number}", ATTACKER) for number in range(20)]
         await until(lambda: gate.held > 0)
@@ -104,7 +104,7 @@ def test_a_long_request_is_paused_for_a_short_one(load: Load, gate: Gate) -> Non
         run(client, test(client))
 
 
-def test_running_work_of_a_client_is_bounded(load: Load, gate: Gate) -> None:
+def test_running_work_of_a_client_is_bounded(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         different = [  # options, so no two share a batch
             translate(client, HELD, ATTACKER, steps=steps) for steps in range(1, 9)
@@ -122,7 +122,7 @@ def test_running_work_of_a_client_is_bounded(load: Load, gate: Gate) -> None:
         run(client, test(client))
 
 
-def test_a_full_queue_refuses_the_client_that_filled_it(load: Load, gate: Gate) -> None:
+def test_a_full_queue_refuses_the_client_that_filled_it(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         attack = [translate(client, HELD, ATTACKER, steps=steps) for steps in range(1, 12)]
         await until(lambda: sum(one.done() for one in attack) == 11 - 1 - 4)
@@ -141,7 +141,7 @@ def test_a_full_queue_refuses_the_client_that_filled_it(load: Load, gate: Gate) 
         run(client, test(client))
 
 
-def test_cancelled_requests_are_not_translated(load: Load, gate: Gate) -> None:
+def test_cancelled_requests_are_not_translated(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         held = translate(client, HELD)
         await until(lambda: gate.held == 1)
@@ -156,7 +156,7 @@ def test_cancelled_requests_are_not_translated(load: Load, gate: Gate) -> None:
         run(client, test(client))
 
 
-def test_a_waiting_request_that_is_cancelled_leaves_the_queue(load: Load, gate: Gate) -> None:
+def test_a_waiting_request_that_is_cancelled_leaves_the_queue(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         some = [translate(client, HELD, ATTACKER, steps=steps) for steps in range(1, 6)]
         await until(lambda: waiting(client) == 3)
@@ -171,7 +171,7 @@ def test_a_waiting_request_that_is_cancelled_leaves_the_queue(load: Load, gate: 
         assert sum(HELD in text for call in gate.calls for text in call) == 2
 
 
-def test_a_failing_request_does_not_fail_its_batch(load: Load, gate: Gate) -> None:
+def test_a_failing_request_does_not_fail_its_batch(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         held = translate(client, HELD)
         await until(lambda: gate.held == 1)
@@ -186,7 +186,7 @@ def test_a_failing_request_does_not_fail_its_batch(load: Load, gate: Gate) -> No
         run(client, test(client))
 
 
-def test_several_workers_run_batches_at_the_same_time(load: Load, gate: Gate) -> None:
+def test_several_workers_run_batches_at_the_same_time(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         both = translate(client, HELD, "10.0.0.1"), translate(client, HELD, "10.0.0.2", steps=2)
         await until(lambda: gate.held == 2)
@@ -198,7 +198,7 @@ def test_several_workers_run_batches_at_the_same_time(load: Load, gate: Gate) ->
         run(client, test(client))
 
 
-def test_time_that_was_used_is_charged(load: Load, gate: Gate) -> None:
+def test_time_that_was_used_is_charged(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         long = translate(client, HELD, api_key="key")
         await until(lambda: gate.held == 1)
@@ -216,7 +216,7 @@ def test_time_that_was_used_is_charged(load: Load, gate: Gate) -> None:
         run(client, test(client))
 
 
-def test_requests_of_a_lost_worker_are_given_to_another(load: Load, gate: Gate) -> None:
+def test_requests_of_a_lost_worker_are_given_to_another(serving: Serving, load: Load, gate: Gate) -> None:
     async def test(client: Client) -> None:
         some = [translate(client, HELD, f"10.0.0.{number}", steps=number) for number in range(1, 4)]
         await until(lambda: gate.held == 3)

@@ -10,7 +10,7 @@ from typing import Any
 import deepl
 import pytest
 from process import Running
-from serving import Client, serving
+from serving import Client, Serving
 
 from latentmt.translator import Translator
 
@@ -19,7 +19,7 @@ OTHER = "Wir haben 1100 Bücher gelesen!"
 
 
 @pytest.fixture(scope="module")
-def client(translator: Translator) -> Iterator[Client]:
+def client(serving: Serving, translator: Translator) -> Iterator[Client]:
     with serving(lambda: translator) as client:
         yield client
 

@@ -23,10 +23,22 @@ from libretranslatepy import LibreTranslateAPI
 from process import Running, Start
 
 from latentmt import cli
-from latentmt.serve.server import redact
+from latentmt.serve.listening import redact
 from latentmt.translator import Translator
 
 TEXT = "Ein kleiner Satz steht hier."
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def fronts(request: pytest.FixtureRequest) -> int:
+    """How many front processes there are, which makes no difference."""
+    return int(request.param)
+
+
+@pytest.fixture(scope="module")
+def either(start: Start, fronts: int) -> Iterator[Running]:
+    with start("--front-processes", fronts) as server:
+        yield server
 
 
 def post(address: str, timeout: float = 30, **body: object) -> httpx.Response:
@@ -99,8 +111,8 @@ def test_a_timeout_is_503_and_frees_the_queue(start: Start) -> None:
         assert "latentmt_requests_waiting 0.0" in httpx.get(f"{server.address}/metrics").text
 
 
-def test_disconnecting_frees_the_queue(start: Start) -> None:
-    with start("--max-waiting", 4, faults=True) as server:
+def test_disconnecting_frees_the_queue(start: Start, fronts: int) -> None:
+    with start("--max-waiting", 4, "--front-processes", fronts, faults=True) as server:
         body = json.dumps({"q": SLOW}).encode()
         head = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         head += b"Content-Length: %d\r\n\r\n"
@@ -115,8 +127,8 @@ def test_disconnecting_frees_the_queue(start: Start) -> None:
         assert "latentmt_requests_waiting 0.0" in text
 
 
-def test_sigterm_under_load_answers_every_accepted_request(start: Start) -> None:
-    with start() as server:
+def test_sigterm_under_load_answers_every_accepted_request(start: Start, fronts: int) -> None:
+    with start("--front-processes", fronts) as server:
         stop = threading.Event()
         failures: list[Exception] = []
         counts: list[int] = []
@@ -152,9 +164,9 @@ def test_sigterm_under_load_answers_every_accepted_request(start: Start) -> None
         assert server.log.read_text().count("\n") == 1  # the address; nothing of texts, paths or stacks
 
 
-def test_an_idle_connection_is_served_once_more_at_shutdown(start: Start) -> None:
+def test_an_idle_connection_is_served_once_more_at_shutdown(start: Start, fronts: int) -> None:
     request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with start() as server, connected(server) as idle, connected(server) as silent:
+    with start("--front-processes", fronts) as server, connected(server) as idle, connected(server) as silent:
         idle.sendall(request)
         first = b""
         while not first.endswith(b"}"):
@@ -173,14 +185,15 @@ def test_an_idle_connection_is_served_once_more_at_shutdown(start: Start) -> Non
 
 
 @contextmanager
-def started(model: Path, read_timeout: float, files: int = 1024) -> Iterator[Running]:
+def started(model: Path, read_timeout: float, files: int = 1024, fronts: int = 1) -> Iterator[Running]:
     """A server with this timeout for its clients, which may open so many files."""
     script = f"""
 import resource
 from latentmt.serve import server
 from latentmt.serve.admission import Limits
 resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))
-server.serve(server.ServerConfig(models=[{str(model)!r}], port=0, limits=Limits(read_timeout={read_timeout})))
+server.serve(server.ServerConfig(models=[{str(model)!r}], port=0, limits=Limits(read_timeout={read_timeout}),
+                                 front_processes={fronts}))
 """
     with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
@@ -192,8 +205,8 @@ server.serve(server.ServerConfig(models=[{str(model)!r}], port=0, limits=Limits(
         assert process.stderr.read() == ""
 
 
-def test_slow_heads_bodies_and_readers_time_out(model: Path) -> None:
-    with started(model, 0.5) as server:
+def test_slow_heads_bodies_and_readers_time_out(model: Path, fronts: int) -> None:
+    with started(model, 0.5, fronts=fronts) as server:
         with connected(server) as head, connected(server) as body, connected(server) as silent:
             head.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nX-")
             body.sendall(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
@@ -212,12 +225,12 @@ def test_slow_heads_bodies_and_readers_time_out(model: Path) -> None:
         assert post(server.address, q=TEXT).status_code == 200
 
 
-def test_pipelined_requests_are_answered_in_order_before_garbage_is_refused(running: Running) -> None:
+def test_pipelined_requests_are_answered_in_order_before_garbage_is_refused(either: Running) -> None:
     body = json.dumps({"q": TEXT}).encode()
     head = (
         b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     )
-    with connected(running) as connection:
+    with connected(either) as connection:
         connection.sendall((head % len(body) + body) * 40 + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n\0\0")
         received = receive(connection)
     bodies = [json.loads(part.splitlines()[-1]) for part in received.split(b"HTTP/1.1 ")[1:]]
@@ -226,13 +239,13 @@ def test_pipelined_requests_are_answered_in_order_before_garbage_is_refused(runn
     assert bodies[40:] == [{"status": "ok"}, {"error": "this is no HTTP request"}]
 
 
-def test_a_head_without_end_is_refused(running: Running) -> None:
+def test_a_head_without_end_is_refused(either: Running) -> None:
     for endless in (
         b"GET /" + b"a" * 70_000,
         b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000,
         b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 12_000,
     ):
-        with connected(running) as connection:
+        with connected(either) as connection:
             connection.sendall(endless)
             assert receive(connection).startswith(b"HTTP/1.1 400")
 
@@ -247,7 +260,7 @@ def test_connections_beyond_the_maximum_are_closed(model: Path) -> None:
         assert post(server.address, q=TEXT).status_code == 200
 
 
-def test_garbage_is_400_in_json_or_closed_and_takes_no_memory(running: Running) -> None:
+def test_garbage_is_400_in_json_or_closed_and_takes_no_memory(either: Running) -> None:
     rng = random.Random(5)
     good = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
     garbage = [
@@ -264,12 +277,12 @@ def test_garbage_is_400_in_json_or_closed_and_takes_no_memory(running: Running) 
         good + b'{"q": "a' + b"\x00garbage after\r\n\r\n",
         *(rng.randbytes(300) for _ in range(30)),
     ]
-    with connected(running) as connection:  # memory is taken once
+    with connected(either) as connection:  # memory is taken once
         connection.sendall(garbage[3])
-    before = running.memory
+    before = either.memory
     for _ in range(5):
         for data in garbage:
-            with connected(running) as connection:
+            with connected(either) as connection:
                 try:
                     connection.sendall(data)
                     connection.shutdown(socket.SHUT_WR)
@@ -282,9 +295,9 @@ def test_garbage_is_400_in_json_or_closed_and_takes_no_memory(running: Running) 
                 if head[:3] != b"200":
                     assert b"content-type: application/json" in head
                     assert list(json.loads(body)) == ["error"]
-    assert running.memory - before < 20e6
-    assert post(running.address, q=TEXT).status_code == 200
-    assert "Traceback" not in running.log.read_text()
+    assert either.memory - before < 20e6
+    assert post(either.address, q=TEXT).status_code == 200
+    assert "Traceback" not in either.log.read_text()
 
 
 def test_logs_have_no_paths_and_no_stack_traces(capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,6 +328,7 @@ def test_user_errors_are_one_line(
     for options, message in (
         (["--port", running.port], f"127.0.0.1:{running.port}: Address already in use"),
         (["--host", "256.256.256.256"], "256.256.256.256:8000: Name or service not known"),
+        (["--front-processes", 0], "front_processes 0: expected at least 1"),
         (["--workers", 0], "workers 0: expected at least 1"),
         (["--max-characters", 0], "max_characters 0: expected more than 0, and a finite number"),
         (["--timeout", "inf"], "timeout inf: expected more than 0, and a finite number"),

@@ -49,6 +49,9 @@ class Forwarded:
                     receiving = asyncio.ensure_future(self._receive())
                 else:
                     await self._send(what)
+        except BaseException:
+            self._tell(message("left", number=self._number))  # the application waits for us no longer
+            raise
         finally:
             if receiving:
                 receiving.cancel()

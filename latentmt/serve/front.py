@@ -4,7 +4,7 @@ Requests with texts are read, checked and estimated here, so that the broker has
 forwarded as they are. Whether a request is accepted, and whose turn it is, is decided there alone.
 
     from the broker's process   start (once), models, result, refused, receive, send, end, stop
-    from the front process      ready (once), admit, submit, cancel, counted, request, received, sent
+    from the front process      ready (once), admit, submit, cancel, counted, request, received, sent, left
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -221,6 +220,10 @@ def main() -> None:
     """A front process. Its argument is the number of the listening socket."""
     ignore_signals((*STOPPING, "SIGHUP"))  # for the broker's process, which tells us when to stop
     end_with_parent()
-    with suppress(MessageError):  # the broker's process is gone
+    try:
         run_loop(serve(socket.socket(fileno=int(sys.argv[1]))))
+    except MessageError:  # the broker's process is gone
+        pass
+    except Exception as error:  # a stack trace may quote texts
+        print(f"error: {type(error).__name__} in a front process", file=sys.stderr)
     os._exit(0)

@@ -69,12 +69,17 @@ class Front:
                     self._gateway.metrics.answered(endpoint, status, seconds)
                 self._gateway.metrics.accepted(what.header["characters"])
             case "request":
-                task = asyncio.ensure_future(self._answer(what))
+                number = what.header["number"]
+                self._forwarded[number] = answering = Answering(number, self.channel.send)
+                task = asyncio.ensure_future(self._answer(number, answering, what.header["scope"]))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             case "received" | "sent":
                 if forwarded := self._forwarded.get(what.header["number"]):
                     forwarded.answered(what)
+            case "left":
+                if forwarded := self._forwarded.get(what.header["number"]):
+                    forwarded.lost()
 
     def lost(self) -> None:
         """It has ended, and nobody waits for its requests any more."""
@@ -119,11 +124,9 @@ class Front:
             message("refused", number=number, status=error.status, error=str(error), retry_after=error.retry_after)
         )
 
-    async def _answer(self, what: Message) -> None:
-        number = what.header["number"]
-        self._forwarded[number] = answering = Answering(number, self.channel.send)
+    async def _answer(self, number: int, answering: Answering, scope: dict[str, Any]) -> None:
         try:
-            await answering.run(self._app, what.header["scope"])
+            await answering.run(self._app, scope)
         finally:
             del self._forwarded[number]
 

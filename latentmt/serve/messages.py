@@ -64,8 +64,8 @@ class Sender:
     def flush(self) -> None:
         """Send now what is unsent."""
         if self._unsent:
-            self._write(b"".join(self._unsent))
-            self._unsent.clear()
+            unsent, self._unsent = self._unsent, []
+            self._write(b"".join(unsent))
 
 
 class Receiver:

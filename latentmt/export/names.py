@@ -7,7 +7,6 @@ examples than rare ones: a few of each count. The weights are those of a logisti
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 
 from latentmt.data.text import Pair
 from latentmt.errors import UserError
-from latentmt.text.names import BUCKETS, STEP, ZERO, Names, Word, WordSet, features, find_words
+from latentmt.text.names import BUCKETS, LETTERS, STEP, WORD, ZERO, Names, Word, WordSet, features, find_words
 
 EXAMPLES = 6
 """The most examples of a word."""
@@ -31,8 +30,6 @@ MIN_KNOWN = 3
 """A word that targets have as often is known."""
 
 _EPOCHS, _BATCH, _RATE = 2, 2048, 0.1
-_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
-_LETTERS = re.compile(r"[^\W\d_]+")
 
 
 @dataclass
@@ -71,8 +68,8 @@ def learn_names(pairs: Iterable[Pair], seed: int = 1) -> Names:
     for pair in pairs:
         if pair.source == pair.target:
             continue
-        known.update(word.lower() for word in _LETTERS.findall(pair.target))
-        written = set(_WORD.findall(pair.target))
+        known.update(word.lower() for word in LETTERS.findall(pair.target))
+        written = set(WORD.findall(pair.target))
         for word in find_words(pair.source):
             _add(types.setdefault(word.text, _Type()), word, word.text in written, rng)
     examples = [example for one in types.values() for example in one.examples]

@@ -43,17 +43,28 @@ MAX_FAILURES = 2
 _log = logging.getLogger("latentmt.serve")
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a request asks for."""
+
+    kind: str
+    model: ModelFacts
+    options: DecodingOptions
+    client: Client
+    seconds: float
+    """How long it will take."""
+    group: Any = None
+    """What else requests have in common that may be translated together."""
+
+
 @dataclass(eq=False, kw_only=True)
 class Job(Waiting):
     """A request, until it is answered."""
 
     number: int
-    owner: Client
-    kind: str
+    work: Work
     fields: bytes
     """The request as JSON."""
-    model: ModelFacts
-    options: DecodingOptions
     result: asyncio.Future[bytes]
     batch: Batch | None = None
     used: float = 0.0
@@ -144,46 +155,24 @@ class Broker:
         """The client that sends a request, see `Admission.client`."""
         return self._admission.client(address, key)
 
-    async def submit(
-        self,
-        kind: str,
-        fields: dict[str, Any],
-        model: ModelFacts,
-        options: DecodingOptions,
-        client: Client,
-        seconds: float,
-        group: Any,
-    ) -> bytes:
-        """The response to a request, as JSON. If the caller is cancelled, so is the request. See `queue`."""
-        job = self.queue(kind, json.dumps(fields).encode(), model, options, client, seconds, group)
+    async def submit(self, work: Work, fields: dict[str, Any]) -> bytes:
+        """The response to a request, as JSON. If the caller is cancelled, so is the request."""
+        job = self.queue(work, json.dumps(fields).encode())
         try:
             return await job.result
         finally:
             self._leave(job)
 
-    def queue(
-        self,
-        kind: str,
-        fields: bytes,
-        model: ModelFacts,
-        options: DecodingOptions,
-        client: Client,
-        seconds: float,
-        group: Any,
-    ) -> Job:
-        """Queue a request, whose response will be the job's result. `seconds`: how long it will take; `group`: see
-        `Waiting`."""
+    def queue(self, work: Work, fields: bytes) -> Job:
+        """Queue a request, whose response will be the job's result."""
         job = Job(
-            client=client.name,
-            seconds=seconds,
+            client=work.client.name,
+            seconds=work.seconds,
             created=time.monotonic(),
-            group=(kind, model.pair, options, group),
+            group=(work.kind, work.model.pair, work.options, work.group),
             number=next(self._numbers),
-            owner=client,
-            kind=kind,
+            work=work,
             fields=fields,
-            model=model,
-            options=options,
             result=asyncio.get_running_loop().create_future(),
         )
         try:
@@ -193,7 +182,7 @@ class Broker:
         for other in refused:
             other.result.set_exception(self._busy(self._queue.seconds))
         self._metrics.waiting.set(len(self._queue))
-        if self._window is None or self._queue.seconds >= model.costs.batch_seconds:
+        if self._window is None or self._queue.seconds >= work.model.costs.batch_seconds:
             self._dispatch()
         return job
 
@@ -226,7 +215,7 @@ class Broker:
             case "done" if batch:
                 self._account(batch, what.header["seconds"])
                 self._finish(load, batch)
-                costs = next(iter(batch.jobs.values())).model.costs
+                costs = next(iter(batch.jobs.values())).work.model.costs
                 if costs.batch_tokens > 1 and 0 < self._queue.seconds < costs.batch_seconds:
                     self._wait_for_more()
                 else:
@@ -256,7 +245,7 @@ class Broker:
     def _retry(self, job: Job, was_running: bool) -> None:
         job.batch, job.failures = None, job.failures + was_running
         if job.failures >= MAX_FAILURES:
-            self._admission.charge(job.owner, job.used)
+            self._admission.charge(job.work.client, job.used)
             job.result.set_exception(RefusedError(503, "this could not be translated", 1))
             return
         job.alone |= was_running  # if it was this one, it is the only one to suffer next time
@@ -298,7 +287,7 @@ class Broker:
         longest = math.inf if len(load.paused) < MAX_PAUSED else SLICE_SECONDS
         first = None if worker.retired else queue.next(started, longest)
         if first and (paused is None or (queue.priority([first.client]), first.rank) < order(paused)):
-            self._run(worker, queue.take(first, first.model.costs.batch_seconds, started))
+            self._run(worker, queue.take(first, first.work.model.costs.batch_seconds, started))
         elif paused:
             del load.paused[paused.number]
             worker.channel.send(message("resume", batch=paused.number))
@@ -318,8 +307,10 @@ class Broker:
             self._metrics.waited.observe(now - job.created)
         self._metrics.waiting.set(len(self._queue))
         self._metrics.batch.observe(len(jobs))
-        parts = [b'{"number":%d,"kind":"%s","fields":%s}' % (job.number, job.kind.encode(), job.fields) for job in jobs]
-        pair, options = jobs[0].model.pair, vars(jobs[0].options)
+        parts = [
+            b'{"number":%d,"kind":"%s","fields":%s}' % (job.number, job.work.kind.encode(), job.fields) for job in jobs
+        ]
+        pair, options = jobs[0].work.model.pair, vars(jobs[0].work.options)
         worker.channel.send(message("run", b"[%s]" % b",".join(parts), batch=batch.number, pair=pair, options=options))
         self._began(self._loads[worker], batch)
 
@@ -349,7 +340,7 @@ class Broker:
         del self._batches[batch.number]
         self._queue.finish(batch.clients)
         for job in batch.jobs.values():
-            self._admission.charge(job.owner, job.used)
+            self._admission.charge(job.work.client, job.used)
             if not job.result.done():
                 job.result.set_exception(RefusedError(500, "something went wrong in the server"))
 

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from latentmt.documents.formats import format_of
 from latentmt.errors import UserError
 from latentmt.serve.admission import Admission, Client, RefusedError
-from latentmt.serve.broker import Broker
+from latentmt.serve.broker import Broker, Work
 from latentmt.serve.facts import AUTO, ModelFacts
 from latentmt.serve.metrics import Metrics
 from latentmt.serve.models import Models
@@ -209,12 +209,13 @@ class Documents:
         group: object,
     ) -> Any:
         """The response to a job of a document. Where the queue is full, it waits, since it was accepted before."""
-        options, client = model.options({}, self._admission.limits), document.client
+        options = model.options({}, self._admission.limits)
+        work = Work(kind, model, options, document.client, seconds, group)
         about = {"folder": str(document.folder), "name": document.name}
         fields = {**about, "source": document.source, "target": document.target, **fields}
         while True:
             try:
-                return json.loads(await self._broker.submit(kind, fields, model, options, client, seconds, group))
+                return json.loads(await self._broker.submit(work, fields))
             except RefusedError as error:
                 if error.status != 429:
                     raise

@@ -25,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 from latentmt.options import DecodingOptions
 from latentmt.serve.admission import Admission, ApiKeys, Client, Limits, RefusedError, client_at
 from latentmt.serve.app import make_text_app
+from latentmt.serve.broker import Work
 from latentmt.serve.facts import ModelFacts
 from latentmt.serve.forwarding import Forwarded
 from latentmt.serve.gateway import TextGateway
@@ -88,18 +89,9 @@ class Link:
             return Client(client_at(address))
         return Client((await self._call("admit", address=address, key=key)).header["client"])
 
-    async def submit(
-        self,
-        kind: str,
-        fields: dict[str, Any],
-        model: ModelFacts,
-        options: DecodingOptions,
-        client: Client,
-        seconds: float,
-        group: Any,
-    ) -> bytes:
-        what, body = _what(kind, model.pair, options, group), json.dumps(fields).encode()
-        return (await self._call("submit", body, what=what, client=client.name, seconds=seconds)).body
+    async def submit(self, work: Work, fields: dict[str, Any]) -> bytes:
+        what, body = _what(work.kind, work.model.pair, work.options, work.group), json.dumps(fields).encode()
+        return (await self._call("submit", body, what=what, client=work.client.name, seconds=work.seconds)).body
 
     async def forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have a request answered by the application in the broker's process."""

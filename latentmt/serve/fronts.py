@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from latentmt.options import DecodingOptions
 from latentmt.serve.admission import Limits, RefusedError
-from latentmt.serve.broker import Job
+from latentmt.serve.broker import Job, Work
 from latentmt.serve.facts import Pair
 from latentmt.serve.forwarding import Answering
 from latentmt.serve.gateway import Gateway
@@ -104,7 +104,7 @@ class Front:
         if pair not in broker.models.pairs:  # it was accepted for a model that is there no longer
             raise RefusedError(503, "the models of this server have changed")
         model, client = broker.models.find(*pair), self._gateway.admission.known(header["client"])
-        job = broker.queue(kind, what.body, model, options, client, header["seconds"], header["what"])
+        job = broker.queue(Work(kind, model, options, client, header["seconds"], header["what"]), what.body)
         self._jobs[header["number"]] = job
         job.result.add_done_callback(partial(self._done, header["number"]))
 

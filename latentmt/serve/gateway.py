@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from latentmt.errors import UserError
-from latentmt.options import DecodingOptions
 from latentmt.serve.admission import Admission, Client, RefusedError
-from latentmt.serve.broker import Broker
+from latentmt.serve.broker import Broker, Work
 from latentmt.serve.documents import Documents
 from latentmt.serve.facts import ModelFacts, Pair
 from latentmt.serve.metrics import Counting, Metrics
@@ -46,16 +45,7 @@ class Queue(Protocol):
 
     async def admit(self, address: str, key: str) -> Client: ...
 
-    async def submit(
-        self,
-        kind: str,
-        fields: dict[str, Any],
-        model: ModelFacts,
-        options: DecodingOptions,
-        client: Client,
-        seconds: float,
-        group: Any,
-    ) -> bytes: ...
+    async def submit(self, work: Work, fields: dict[str, Any]) -> bytes: ...
 
 
 class TextGateway:
@@ -95,7 +85,7 @@ class TextGateway:
         seconds = model.costs.estimate(sources, options, html=is_html or annotated)
         fields = request.model_dump(exclude={"api_key"}) | known
         group = (is_html, request.alternatives, request.confidence, request.alignment)
-        return await self.broker.submit("translate", fields, model, options, client, seconds, group)
+        return await self.broker.submit(Work("translate", model, options, client, seconds, group), fields)
 
     async def _translate_by_language(
         self, candidates: Sequence[ModelFacts], request: TranslateRequest, client: Client
@@ -123,7 +113,7 @@ class TextGateway:
         options = model.options({}, self.admission.limits)
         seconds = model.costs.seconds([], options, sum(map(len, texts)), html=format_ == "html")
         fields = {"q": list(texts), "target": target, "format": format_}
-        found = await self.broker.submit("sources", fields, model, options, client, seconds, None)
+        found = await self.broker.submit(Work("sources", model, options, client, seconds), fields)
         return [DetectedLanguage(**guess) for guess in json.loads(found)]
 
     async def trace(self, request: TraceRequest, address: str) -> bytes:
@@ -138,7 +128,7 @@ class TextGateway:
         self.metrics.accepted(len(request.q))
         seconds = model.costs.estimate([request.q], options, traced=True)
         fields = request.model_dump(exclude={"api_key"})
-        return await self.broker.submit("trace", fields, model, options, client, seconds, None)
+        return await self.broker.submit(Work("trace", model, options, client, seconds), fields)
 
     async def detect(self, request: DetectRequest, address: str) -> bytes:
         """The response to /detect."""
@@ -146,7 +136,7 @@ class TextGateway:
         self.admission.check_size([request.q])
         model, fields = self.models.default, request.model_dump(exclude={"api_key"})
         options = model.options({}, self.admission.limits)
-        return await self.broker.submit("detect", fields, model, options, client, 0.0, None)
+        return await self.broker.submit(Work("detect", model, options, client, 0.0), fields)
 
 
 class Gateway(TextGateway):

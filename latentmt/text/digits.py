@@ -65,9 +65,8 @@ def _german_words() -> dict[str, set[str]]:
     for number, spelt in words.items():
         ordinals = {f"{word}st" for word in spelt} if len(number) > 1 and int(number) > 19 else spelt
         spelt |= {word + ending for word in ordinals for ending in ("e", "en", "er", "es", "em")}
-        spelt |= (
-            {f"{word}er" for word in spelt} if number in ("20", "30", "40", "50", "60", "70", "80", "90") else set()
-        )
+        if len(number) == 2 and number >= "20":
+            spelt |= {f"{word}er" for word in spelt}  # a decade
     return words
 
 

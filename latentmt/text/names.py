@@ -41,8 +41,8 @@ _MIN_LETTERS = 3
 """Of a name. Initials come back."""
 _MIN_SIMILARITY = 0.5
 """A spoilt word is as similar to the name (twice the matching letters, as a share of both words' letters)."""
-_WORD = re.compile(r"\w+(?:[-'’]\w+)*")
-_LETTERS = re.compile(r"[^\W\d_]+")
+WORD = re.compile(r"\w+(?:[-'’]\w+)*")
+LETTERS = re.compile(r"[^\W\d_]+")
 # How a name may be written otherwise, after its accents are removed: "Müller" or "Mueller", "Łódź" or "Lodz".
 _SPELLINGS = {"ł": "l", "ø": "o", "đ": "d", "ı": "i", "æ": "a", "œ": "o", "ae": "a", "oe": "o", "ue": "u"}
 _SPELLING = re.compile("|".join(_SPELLINGS))
@@ -72,7 +72,7 @@ def find_words(text: str) -> list[Word]:
     """The words that may be names: those with a capital and without digits. None in a text that has capitals only."""
     if text == text.upper():
         return []
-    words, found = list(_WORD.finditer(text)), []
+    words, found = list(WORD.finditer(text)), []
     for number, match in enumerate(words):
         word = match[0]
         if len(word) < _MIN_LETTERS or not word[0].isupper() or any(map(str.isdigit, word)):
@@ -165,7 +165,7 @@ class Names:
 
     def missing(self, source: str, translation: str) -> list[tuple[int, int]]:
         """Where the source has names that the translation lacks."""
-        written = set(_WORD.findall(translation))
+        written = set(WORD.findall(translation))
         others = [word for word in find_words(source) if word.text not in written and word.text not in self._translated]
         likely = [(word, probability) for word in others if (probability := self.probability(word)) >= POSSIBLE]
         if not likely:
@@ -180,12 +180,12 @@ class Names:
 
     def _is_spoilt(self, name: str, source: str, translation: str) -> bool:
         """Whether the translation has a similar word that is neither the source's nor known."""
-        own, folded = {word.lower() for word in _LETTERS.findall(source)}, _folded(name)
+        own, folded = {word.lower() for word in LETTERS.findall(source)}, _folded(name)
         return any(
             word.lower() not in own
             and word.lower() not in self._known
             and SequenceMatcher(None, folded, _folded(word)).ratio() > _MIN_SIMILARITY
-            for word in _LETTERS.findall(translation)
+            for word in LETTERS.findall(translation)
             if len(word) > 1
         )
 
